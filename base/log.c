@@ -1,0 +1,104 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+
+static atomic_int threshold = LOG_INFO;
+
+static const char *const level_names[] = {
+    [LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
+
+void log_set_level(enum log_level level)
+{
+    atomic_store(&threshold, (int)level);
+}
+
+bool log_enabled(enum log_level level)
+{
+    return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
+}
+
+bool log_level_parse(const char *name, enum log_level *ret)
+{
+    for (unsigned i = 0; i < ARRAY_LEN(level_names); i++)
+        if (strcmp(name, level_names[i]) == 0) {
+            *ret = (enum log_level)i;
+            return true;
+        }
+    return false;
+}
+
+static void put_value(struct strbuf *b, const char *text)
+{
+    bool plain = *text != '\0';
+    for (const unsigned char *p = (const unsigned char *)text; *p && plain; p++)
+        plain = *p > ' ' && *p < 0x7f && *p != '"' && *p != '=' && *p != '\\';
+    if (plain) {
+        strbuf_puts(b, text);
+        return;
+    }
+    strbuf_putc(b, '"');
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            strbuf_printf(b, "\\%c", *p);
+        else if (*p == '\n')
+            strbuf_puts(b, "\\n");
+        else if (*p < 0x20 || *p == 0x7f)
+            strbuf_printf(b, "\\x%02x", *p);
+        else
+            strbuf_putc(b, (char)*p);
+    }
+    strbuf_putc(b, '"');
+}
+
+void log_write(enum log_level level, const char *event, const struct log_field *fields)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    char now[32];
+    strbuf_printf(&b, "time=%s level=%s event=%s", clock_format_now(now), level_names[level],
+                  event);
+    for (const struct log_field *f = fields; f && f->key; f++) {
+        if (f->text && !*f->text)
+            continue;
+        strbuf_printf(&b, " %s=", f->key);
+        if (f->text)
+            put_value(&b, f->text);
+        else
+            strbuf_printf(&b, "%" PRIu64, f->number);
+    }
+    strbuf_putc(&b, '\n');
+    if (strbuf_failed(&b))
+        return;
+    size_t done = 0;
+    while (done < b.len) {
+        ssize_t n = write(STDERR_FILENO, b.data + done, b.len - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return; /* nowhere left to say it */
+        done += (size_t)n;
+    }
+}
+
+char *log_url(const char *url, char *buf, unsigned size)
+{
+    if (!size)
+        return buf;
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    size_t authority = strcspn(host, "/?#");
+    const char *at = NULL;
+    for (size_t i = 0; i < authority; i++)
+        if (host[i] == '@')
+            at = host + i;
+    const char *rest = at ? at + 1 : host;
+    snprintf(buf, size, "%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
+    return buf;
+}

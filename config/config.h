@@ -1,0 +1,100 @@
+/* config: one JSON file with comments, every key optional, every key also a WEIGHBRIDGE_...
+ * variable, the common ones also flags. One table (config/table.c) drives the parser, `config
+ * show`, --help and docs/config.md. Precedence: flag, environment, file, default.
+ *
+ * A struct config is immutable after config_load() and may be shared between threads.
+ */
+#ifndef WB_CONFIG_CONFIG_H
+#define WB_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strbuf.h"
+
+enum upstream_kind { UPSTREAM_HUGGINGFACE };
+
+struct config_strings {
+    char **items;
+    size_t n;
+};
+
+struct config_alias {
+    char *name; /* as clients write it, lower case, without the upstream's prefix */
+    char *id;   /* the Hub's own spelling */
+};
+
+struct config_upstream {
+    char *prefix; /* "hf": the first part of repository names */
+    enum upstream_kind kind;
+    char *url;   /* scheme://host[:port][/path], no trailing slash */
+    char *token; /* secret; NULL = anonymous. Resolved from token_file, HF_TOKEN, HF_TOKEN_PATH or
+                    the Hub's own token file for the kind huggingface */
+    char *token_from; /* where the token came from, for `config show`; NULL = none */
+    char *ca_file;    /* NULL = the system's */
+    char *proxy;      /* NULL = none */
+    struct config_alias *aliases;
+    size_t n_aliases;
+    struct config_strings include, exclude; /* globs over file paths */
+    bool allow_pickle;
+    bool inspection_required; /* inspection: "required" instead of "best-effort" */
+    uint64_t tag_ttl_s;       /* how long a resolved branch or tag is believed */
+    uint64_t negative_ttl_s;  /* how long "no such ..." is believed */
+    uint64_t connect_timeout_s, stall_timeout_s;
+    unsigned retries;            /* of a broken transfer without progress */
+    unsigned max_connections;    /* upstream requests at once */
+    unsigned header_connections; /* weight headers and small files at once, within one import */
+    unsigned search_limit;       /* commits tried for an unknown manifest digest */
+};
+
+enum access_action { ACCESS_PULL = 1, ACCESS_PUSH = 2, ACCESS_DELETE = 4, ACCESS_ADMIN = 8 };
+
+struct config_access {
+    char *repositories; /* glob */
+    unsigned allow;     /* bits of enum access_action, for anonymous clients */
+};
+
+struct config {
+    char *listen_host; /* "127.0.0.1", "::1", "0.0.0.0" */
+    uint16_t listen_port;
+    char *data;
+    char *external_url; /* what Location headers start with; NULL = the request's own Host */
+    char *log_level;
+    unsigned max_clients;        /* connections; above it 503 + Retry-After */
+    unsigned max_transfers;      /* downloads at once */
+    bool finish_abandoned;       /* a transfer that all readers left goes on */
+    uint64_t drain_s;            /* SIGTERM: how long running answers may take */
+    uint64_t client_timeout_s;   /* a client that moves no byte for so long is cut */
+    unsigned free_floor_percent; /* of the data directory's filesystem */
+    struct config_upstream *upstreams;
+    size_t n_upstreams;
+    struct config_access *access; /* first match wins; n 0 on loopback = anyone may do anything */
+    size_t n_access;
+};
+
+/* Flags that the command line gave; NULL = not given. */
+struct config_flags {
+    const char *file; /* --config; NULL = WEIGHBRIDGE_CONFIG, else none */
+    const char *listen, *data, *hub, *log_level, *external_url;
+};
+
+/* Loads, resolves secrets, validates. ERR_INVALID names the file, the line, the path of the key
+ * (`upstreams[1].url`), what is wrong, and the nearest valid key for an unknown one. */
+int config_load(const struct config_flags *flags, char **environ_, struct config **ret,
+                struct error *err);
+void config_free(struct config *c);
+
+/* Effective values as JSON with comments that say where each came from; secrets are `"***"`. */
+int config_show(const struct config *c, struct strbuf *to, struct error *err);
+/* The reference text of every key, for docs/config.md (markdown) and `--help`. */
+void config_reference(struct strbuf *to);
+
+/* Whether anonymous clients may do this to the repository. */
+bool config_access_allows(const struct config *c, const char *repository,
+                          enum access_action action);
+/* The upstream whose prefix starts this repository name (`prefix/...`), NULL = local. */
+const struct config_upstream *config_upstream_of(const struct config *c, const char *repository);
+
+#endif

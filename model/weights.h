@@ -1,0 +1,69 @@
+/* The facts of one weight file, whatever its format, and their sum over a repository. */
+#ifndef WB_MODEL_WEIGHTS_H
+#define WB_MODEL_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/source.h"
+
+enum weights_format {
+    WEIGHTS_UNKNOWN = 0, /* not a weight file that we read */
+    WEIGHTS_SAFETENSORS,
+    WEIGHTS_GGUF,
+    WEIGHTS_PICKLE, /* .bin .pt .pth .ckpt .pkl: never read by an import */
+    WEIGHTS_ONNX,   /* classified only */
+    WEIGHTS_OTHER,
+};
+
+/* By the file's name alone (safetensors before pickle; case-insensitive extension). */
+enum weights_format weights_format_of(const char *path);
+/* "safetensors", "gguf", "pt", "onnx", "" */
+const char *weights_format_name(enum weights_format f);
+
+#define WEIGHTS_MAX_TYPES 64
+
+struct dtype_total {
+    char name[16]; /* as the format names it: "BF16", "Q4_K", ... */
+    uint64_t tensors;
+    uint64_t elements;
+    uint64_t bytes;
+};
+
+struct weights {
+    enum weights_format format;
+    uint64_t file_bytes;
+    uint64_t header_bytes; /* everything before the first tensor byte */
+    uint64_t tensors;
+    uint64_t parameters; /* sum of the products of the shapes */
+    uint64_t tensor_bytes;
+    bool partial; /* a tensor type that we have no size for: sums leave it out */
+    struct dtype_total types[WEIGHTS_MAX_TYPES]; /* sorted by name */
+    size_t n_types;
+    /* GGUF only; empty or 0 when absent */
+    char architecture[64]; /* general.architecture */
+    char name[128];        /* general.name */
+    uint32_t gguf_version;
+    bool has_file_type;
+    uint32_t file_type; /* general.file_type */
+    uint64_t context_length;
+    uint16_t split_no, split_count; /* 0, 0 when not split */
+    char warning[200];              /* legal but odd; empty when nothing */
+};
+
+/* Parses a prefix of a safetensors or GGUF file (see model/source.h). ERR_INVALID: the file breaks
+ * a rule of its format; the text names the rule, the tensor or key and the byte. ERR_TOO_LARGE: a
+ * budget. ERR_UNSUPPORTED: a format that has no prefix parser here. */
+int weights_parse(enum weights_format format, const void *data, size_t have, uint64_t file_size,
+                  struct weights *ret, uint64_t *ret_need, struct error *err);
+
+/* Adds the totals of one file to a sum (shards and split parts of one model). Saturates never:
+ * ERR_INVALID on overflow. */
+int weights_add(struct weights *sum, const struct weights *one, struct error *err);
+
+/* LLAMA_FTYPE name of general.file_type ("Q4_K_M"), NULL when unknown. */
+const char *gguf_file_type_name(uint32_t file_type);
+
+#endif

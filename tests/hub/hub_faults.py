@@ -1,0 +1,232 @@
+"""Switches: what the stand-in does wrong, to whom, and how many times.
+
+A fault is one rule: a name, its parameters, and limits on where it applies
+(repo glob, path glob, endpoint kind, method, skip the first N, at most N times).
+FaultTable owns all rules and their counts; the servers ask it with take().
+A hold is a fault that keeps answers waiting until a test lets them go.
+"""
+
+import fnmatch
+import itertools
+import threading
+
+# name -> the parameters it takes (True: must be given), beside the limits.
+FAULTS = {
+    # CDN
+    "cdn_cut": {"bytes": False, "fraction": False, "offset": False},
+    "cdn_reset": {"bytes": False, "fraction": False, "offset": False},
+    "cdn_drop": {},
+    "cdn_flip": {"offset": True, "xor": False},
+    "cdn_length": {"delta": True},
+    "cdn_total": {"delta": False, "total": False},
+    "cdn_ignore_range": {},
+    "cdn_range_start": {"delta": True, "body": False},
+    "cdn_stall": {"seconds": True, "bytes": False, "fraction": False, "offset": False},
+    "cdn_throttle": {"rate": True},
+    "cdn_status": {"status": True, "headers": False, "body": False},
+    "cdn_headers": {"set": False, "drop": False},
+    "cdn_hold": {"bytes": False, "fraction": False, "offset": False, "before": False},
+    # signing, decided when the Hub writes the redirect
+    "url_expired": {},
+    "url_uses": {"uses": True},
+    # Hub, any answer
+    "hub_status": {"status": True, "code": False, "message": False,
+                   "retry_after": False, "reset": False, "headers": False, "body": False},
+    "hub_headers": {"set": False, "drop": False},
+    "hub_stall": {"seconds": True},
+    "hub_hold": {},
+    "hub_drop": {},
+    "hub_body": {"mode": True, "raw": False},
+    # Hub, listings
+    "tree_add": {"entry": True},
+    "tree_edit": {"file": True, "set": False, "drop": False},
+    "tree_lfs_oid": {"value": True},
+    "tree_duplicate": {"file": True},
+    "tree_loop": {},
+    "tree_next": {"url": True},
+    # Hub, files
+    "small_flip": {"offset": False},
+    "small_cut": {"bytes": False, "fraction": False},
+    "resolve_location": {"url": True, "status": False},
+    "redirect_loop": {"status": False},
+}
+LIMITS = {"repo", "path", "kind", "method", "times", "skip"}
+
+
+class Fault:
+    """One rule. `hits` counts how often it was applied."""
+
+    def __init__(self, table, number, name, params, limits):
+        self.table = table
+        self.id = number
+        self.name = name
+        self.params = params
+        self.repo = limits.get("repo")
+        self.path = limits.get("path")
+        self.kind = limits.get("kind")
+        self.method = limits.get("method")
+        self.times = limits.get("times")
+        self.skip = limits.get("skip") or 0
+        self.hits = 0
+
+    def __getitem__(self, key):
+        return self.params.get(key)
+
+    def get(self, key, default=None):
+        value = self.params.get(key)
+        return default if value is None else value
+
+    def matches(self, repo, path, kind, method):
+        if self.repo and (repo is None or not fnmatch.fnmatchcase(
+                repo.lower(), self.repo.lower())):
+            return False
+        if self.path and (path is None or not fnmatch.fnmatchcase(path, self.path)):
+            return False
+        if self.kind and kind not in str(self.kind).split(","):
+            return False
+        return not self.method or method == self.method
+
+    def remove(self):
+        self.table.remove(self.id)
+
+    def describe(self):
+        return {"id": self.id, "fault": self.name, "hits": self.hits,
+                "times": self.times, "repo": self.repo, "path": self.path,
+                "kind": self.kind, **self.params}
+
+
+class Hold(Fault):
+    """A barrier: each answer it matches waits at its point until release().
+
+    wait_held(n) returns True when n answers have reached it (counted in all,
+    released ones too). release(n) lets n of the waiting go; release() opens it
+    for good, for the waiting and for all that come.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.cond = threading.Condition()
+        self.arrived = 0
+        self.tickets = 0
+        self.passed = 0
+        self.open = False
+
+    @property
+    def waiting(self):
+        return self.arrived - self.passed
+
+    def wait_held(self, count=1, timeout=30):
+        with self.cond:
+            return self.cond.wait_for(lambda: self.arrived >= count, timeout)
+
+    def release(self, count=None):
+        with self.cond:
+            if count is None:
+                self.open = True
+            else:
+                self.tickets += count
+            self.cond.notify_all()
+
+    def remove(self):
+        super().remove()
+        self.release()
+
+    def pass_through(self):
+        """Called by the server's thread: wait here until let go."""
+        with self.cond:
+            self.arrived += 1
+            self.cond.notify_all()
+            self.cond.wait_for(lambda: self.open or self.tickets > 0)
+            if not self.open:
+                self.tickets -= 1
+            self.passed += 1
+
+    def describe(self):
+        return {**super().describe(), "arrived": self.arrived,
+                "waiting": self.waiting, "open": self.open}
+
+
+class FaultTable:
+    """All active rules, in the order they were set."""
+
+    def __init__(self):
+        self.lock = threading.Lock()  # guards rules, and the rules' counts
+        self.rules = {}
+        self.numbers = itertools.count(1)
+
+    def add(self, name, **settings):
+        if name not in FAULTS:
+            raise ValueError(f"unknown fault {name!r}")
+        limits = {k: v for k, v in settings.items() if k in LIMITS}
+        params = {k: v for k, v in settings.items() if k not in LIMITS}
+        known = FAULTS[name]
+        for key in params:
+            if key not in known:
+                raise ValueError(f"{name} has no parameter {key!r}")
+        for key, needed in known.items():
+            if needed and params.get(key) is None:
+                raise ValueError(f"{name} needs {key!r}")
+        make = Hold if name.endswith("_hold") else Fault
+        fault = make(self, next(self.numbers), name, params, limits)
+        with self.lock:
+            self.rules[fault.id] = fault
+        return fault
+
+    def remove(self, number):
+        with self.lock:
+            self.rules.pop(number, None)
+
+    def clear(self):
+        with self.lock:
+            gone = list(self.rules.values())
+            self.rules.clear()
+        for fault in gone:
+            if isinstance(fault, Hold):
+                fault.release()
+
+    def all(self):
+        with self.lock:
+            return list(self.rules.values())
+
+    def take_all(self, name, repo=None, path=None, kind=None, method=None, when=None):
+        """The rules of this name that apply to this answer; each is counted.
+        `when(fault)` may refuse a rule that would have no effect (an offset that
+        is not sent), so that it is not used up."""
+        if not self.rules:
+            return []
+        found = []
+        with self.lock:
+            for fault in self.rules.values():
+                if fault.name != name or not fault.matches(repo, path, kind, method):
+                    continue
+                if fault.times is not None and fault.hits >= fault.times:
+                    continue
+                if when and not when(fault):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                fault.hits += 1
+                found.append(fault)
+        return found
+
+    def take(self, name, **where):
+        """As take_all, but the first rule only (the others are not counted)."""
+        if not self.rules:
+            return None
+        with self.lock:
+            for fault in self.rules.values():
+                if fault.name != name or not fault.matches(
+                        where.get("repo"), where.get("path"), where.get("kind"),
+                        where.get("method")):
+                    continue
+                if fault.times is not None and fault.hits >= fault.times:
+                    continue
+                if where.get("when") and not where["when"](fault):
+                    continue
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                fault.hits += 1
+                return fault
+        return None

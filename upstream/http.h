@@ -1,0 +1,108 @@
+/* One HTTP exchange with an upstream, blocking, on a pooled curl handle.
+ *
+ * Rules kept here for everybody: HTTP/1.1; no redirect is ever followed (callers look at Location
+ * and decide); no content coding is asked for or decoded; a body shorter or longer than its
+ * Content-Length is an error; only http and https; a proxy only when configured; a connection that
+ * moves nothing for stall_timeout is given up; there is no limit on the total time. Credentials go
+ * into the one request they are given for. Error texts name the host and path, never a query.
+ *
+ * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
+ * wait for a place.
+ */
+#ifndef WB_UPSTREAM_HTTP_H
+#define WB_UPSTREAM_HTTP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strbuf.h"
+
+struct http_pool;
+
+struct http_options {
+    unsigned max_connections;
+    uint64_t connect_timeout_s;
+    uint64_t stall_timeout_s;
+    const char *ca_file; /* in addition to nothing: replaces the system's file; NULL = system */
+    const char *proxy;   /* NULL = none */
+};
+
+int http_pool_new(const struct http_options *o, struct http_pool **ret, struct error *err);
+/* No exchange may be running. */
+void http_pool_free(struct http_pool *p);
+/* Makes every running and later exchange fail with ERR_CANCELLED (shutdown). */
+void http_pool_cancel(struct http_pool *p);
+
+struct http_response;
+
+struct http_request {
+    const char *method; /* "GET", "HEAD", "POST" */
+    const char *url;
+    const char *bearer; /* token, sent to this URL's host only; NULL = no Authorization */
+    const char *accept; /* NULL = any */
+    bool has_range;
+    uint64_t range_first;
+    uint64_t range_last;  /* inclusive; UINT64_MAX = open end */
+    const char *if_range; /* strong ETag with quotes, NULL = none */
+    const void *body;     /* POST */
+    size_t body_len;
+    const char *content_type;
+
+    /* The answer's body: either collected (max_body bytes at most, ERR_TOO_LARGE above) ... */
+    size_t max_body;
+    /* ... or, when on_data is set, streamed. on_headers comes first, once, when status and headers
+     * are there; a negative return from either stops the exchange and is http_perform's result,
+     * with the error that the callback has set. Only called for 2xx answers: other bodies are
+     * collected (64 KiB at most) for their error text. */
+    int (*on_headers)(void *ctx, const struct http_response *r, struct error *err);
+    int (*on_data)(void *ctx, const void *data, size_t len, struct error *err);
+    void *ctx;
+
+    const atomic_bool *cancel; /* looked at about once a second and at each chunk; NULL = never */
+};
+
+/* 0: a whole, well-framed answer came, whatever its status. Negative: ERR_TIMEOUT, ERR_UPSTREAM
+ * (refused, reset, cut short, TLS), ERR_CANCELLED, ERR_TOO_LARGE, or a callback's error.
+ * *ret is owned by the caller; with a streamed body that broke, *ret is set as well when the
+ * headers had come (else NULL). */
+int http_perform(struct http_pool *p, const struct http_request *q, struct http_response **ret,
+                 struct error *err);
+void http_response_free(struct http_response *r);
+static inline void http_response_free_p(struct http_response **r)
+{
+    http_response_free(*r);
+}
+#define _cleanup_response_ _cleanup_(http_response_free_p)
+
+unsigned http_status(const struct http_response *r);
+/* First value of a header of the final answer (case-insensitive), NULL when absent. */
+const char *http_header(const struct http_response *r, const char *name);
+/* Content-Length; false when the answer has none. */
+bool http_content_length(const struct http_response *r, uint64_t *ret);
+/* Content-Range of a 206: `bytes a-b/size`; false when absent or malformed. */
+bool http_content_range(const struct http_response *r, uint64_t *ret_first, uint64_t *ret_last,
+                        uint64_t *ret_size);
+const struct strbuf *http_body(const struct http_response *r);
+/* Retry-After in seconds or the t= of a RateLimit header with r=0; 0 when absent. */
+unsigned http_retry_after(const struct http_response *r);
+
+/* Turns a status that is no success into an error: 401 ERR_UNAUTHORIZED, 403 ERR_DENIED, 404
+ * ERR_NOT_FOUND, 429 ERR_RATE_LIMITED, 5xx and the rest ERR_UPSTREAM; with X-Error-Message where
+ * given, and retry_after. Returns -1. */
+int http_status_error(const struct http_response *r, const char *url, struct error *err);
+
+/* Resolves a Location against the URL it came from (absolute, //host, /path; query kept). NULL when
+ * out of memory or when it is no http(s) URL. Caller frees. */
+char *http_resolve_location(const char *base, const char *location);
+/* Same scheme, host and port. */
+bool http_same_origin(const char *a, const char *b);
+
+/* Bytes received over this pool since the start (bodies), and failed exchanges: for /metrics. */
+uint64_t http_pool_bytes(const struct http_pool *p);
+uint64_t http_pool_requests(const struct http_pool *p);
+uint64_t http_pool_errors(const struct http_pool *p);
+
+#endif

@@ -1,0 +1,112 @@
+/* A transfer: one running download of one blob. There is at most one for a digest, however many
+ * clients want it; its thread writes, readers follow the growing file.
+ *
+ *     STARTING   the writer is opened, the upstream is asked where the bytes are
+ *     HEADERS    the upstream has answered for the right object: readers may be told 200/206
+ *     RUNNING    bytes come; `have` grows
+ *     DONE       the digest matched, the blob is committed; have == size
+ *     FAILED     the error says why; what is readable stays readable until the last reader leaves
+ * The state only grows.
+ *
+ * Never complete a wrong file: `have` stays short of the last TRANSFER_WITHHELD bytes until the
+ * whole file's digest has matched and the blob is committed (rule 2 of storage). On a mismatch the
+ * bytes are dropped, the readers are cut short, and the store remembers the digest
+ * (store_mismatch_put) so that no client resumes into other bytes.
+ *
+ * A broken connection resumes by Range from what is written; a 403 of a signed URL is located
+ * again; both without end as long as there is progress, and `retries` times without. A partial left
+ * by an earlier process is hashed again first, publishing `have` as it goes.
+ *
+ * Lifecycle: transfer_join() gives a reference, transfer_unref() ends it. Thread-safe.
+ */
+#ifndef WB_UPSTREAM_TRANSFER_H
+#define WB_UPSTREAM_TRANSFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "storage/store.h"
+#include "upstream/http.h"
+
+#define TRANSFER_WITHHELD 65536u
+#define TRANSFER_MISMATCH_S 600u
+
+enum transfer_state { /* ordered; only grows */
+                      TRANSFER_STARTING,
+                      TRANSFER_HEADERS,
+                      TRANSFER_RUNNING,
+                      TRANSFER_DONE,
+                      TRANSFER_FAILED,
+};
+
+struct transfer_location {
+    char *url;    /* owned; secret */
+    char *bearer; /* owned; NULL for foreign hosts */
+};
+
+/* Where the bytes come from. locate() is called on the transfer's thread at the start and whenever
+ * a location has gone stale; it checks that the upstream still has this very object. */
+struct transfer_source {
+    const char *upstream; /* its prefix, for metrics and logs; lives as long as the source */
+    struct http_pool *pool;
+    unsigned retries;
+    int (*locate)(void *ctx, struct transfer_location *ret, struct error *err);
+    void (*release)(void *ctx);
+    void *ctx;
+};
+
+struct transfers;
+struct transfer;
+
+struct transfers_options {
+    unsigned max_running;  /* others wait in STARTING */
+    bool finish_abandoned; /* go on when every reader has left */
+};
+
+int transfers_new(struct store *s, const struct transfers_options *o, struct transfers **ret,
+                  struct error *err);
+/* Stops every transfer (their readers get ERR_CANCELLED), keeps the partials, waits for the
+ * threads. */
+void transfers_stop(struct transfers *t);
+/* After transfers_stop(), when no reader is left. */
+void transfers_free(struct transfers *t);
+
+/* Finds the running transfer of this digest or starts one; takes the source over in any case
+ * (releases it when not needed). *ret is a reference for one reader. ERR_CANCELLED after a stop. */
+int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
+                  struct transfer_source *source, struct transfer **ret, struct error *err);
+/* The running transfer of this digest: 1 and a reference, 0 none. */
+int transfer_find(struct transfers *t, const struct digest *d, struct transfer **ret);
+void transfer_unref(struct transfer *x); /* NULL is fine */
+
+uint64_t transfer_size(const struct transfer *x);
+
+/* Sleeps until `have` > seen, or the state is at least `state`, or it is final, or the deadline
+ * (clock_monotonic_ms). Returns 1 with *ret_have when there is more than seen or the state was
+ * reached, 0 at the deadline, -1 with the transfer's error when it has failed and has no more than
+ * seen. */
+int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
+                  uint64_t deadline_ms, uint64_t *ret_have, struct error *err);
+/* Bytes that have been published (offset < have), up to len. Never blocks on the network. */
+ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
+                      struct error *err);
+
+struct transfer_stats {
+    uint64_t running, readers;
+    uint64_t started, completed, failed;
+    uint64_t mismatches;    /* verification failures since the start */
+    uint64_t bytes;         /* received from upstreams */
+    uint64_t resumed_bytes; /* taken over from partials */
+};
+void transfers_stats(struct transfers *t, struct transfer_stats *ret);
+
+/* Called on the transfer's thread when one ends, for the edge's log: error NULL = done. */
+typedef void (*transfer_ended_fn)(void *ctx, const char *upstream, const struct digest *d,
+                                  uint64_t size, uint64_t received, uint64_t ms,
+                                  const struct error *error);
+void transfers_on_end(struct transfers *t, transfer_ended_fn fn, void *ctx);
+
+#endif

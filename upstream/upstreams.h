@@ -1,0 +1,69 @@
+/* What a request handler asks: the configured upstreams, with the store behind them.
+ *
+ * Names under an upstream's prefix are answered from the store where it is fresh, from the upstream
+ * where it is not, and stale from the store (with a warning) when the upstream cannot be reached.
+ * Other names are local: the store alone. Thread-safe; functions may block for as long as the
+ * upstream's time limits allow.
+ */
+#ifndef WB_UPSTREAM_UPSTREAMS_H
+#define WB_UPSTREAM_UPSTREAMS_H
+
+#include "config/config.h"
+#include "storage/store.h"
+#include "upstream/transfer.h"
+
+struct upstreams;
+
+/* config and store outlive it. No upstream is contacted: starting works while all are down. */
+int upstreams_new(const struct config *c, struct store *s, struct upstreams **ret,
+                  struct error *err);
+/* Wakes and ends everything that runs (ERR_CANCELLED), keeps partial downloads. Idempotent. */
+void upstreams_stop(struct upstreams *u);
+void upstreams_free(struct upstreams *u);
+
+struct manifest_answer {
+    struct manifest manifest;
+    char commit[41];   /* empty when it is not from the Hub or asked for by digest */
+    char warning[300]; /* not empty: served stale, and why; for a `Warning: 299 - "..."` header */
+    bool imported;     /* an upstream was asked (a miss), for the log's cache= field */
+};
+void manifest_answer_done(struct manifest_answer *a);
+/* ERR_NOT_FOUND and the errors of import.h. A tag within its TTL and every digest that is held cost
+ * no upstream request. */
+int upstreams_manifest(struct upstreams *u, const struct reference *r, struct manifest_answer *ret,
+                       struct error *err);
+
+/* One client being sent a blob: from a file that is held, or from a running transfer. */
+struct reader;
+enum reader_kind { READER_HIT, READER_FILL, READER_JOIN }; /* held; started or joined a transfer */
+
+/* Opens a blob of a repository for one client. `first` is the first byte that will be read (a range
+ * that does not begin at 0 is refused with ERR_DIGEST_MISMATCH while the digest is under suspicion,
+ * see transfer.h). For a cold blob it returns when the upstream has answered for the right object,
+ * so that a failure is still a status. ERR_NOT_FOUND: no link in that repository. */
+int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
+                struct reader **ret, struct error *err);
+/* Size and presence without opening: 1 found, 0 no link, -1. */
+int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
+                uint64_t *ret_size, struct error *err);
+uint64_t reader_size(const struct reader *r);
+enum reader_kind reader_kind(const struct reader *r);
+int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it); -1 otherwise */
+/* Up to len bytes at offset. Blocks until there are some or wait_ms passed (then returns 0 and
+ * *ret_waiting = true); 0 with *ret_waiting = false is the end of the blob. -1: cut the connection,
+ * the error says why. */
+ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
+                    bool *ret_waiting, struct error *err);
+void reader_close(struct reader *r); /* NULL is fine */
+
+struct upstream_stats {
+    const char *prefix;
+    uint64_t bytes, requests, errors;
+};
+size_t upstreams_count(const struct upstreams *u);
+void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
+void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret);
+/* See transfers_on_end(). Set before the first request. */
+void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx);
+
+#endif
