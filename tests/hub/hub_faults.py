@@ -188,13 +188,14 @@ class FaultTable:
         with self.lock:
             return list(self.rules.values())
 
-    def take_all(self, name, repo=None, path=None, kind=None, method=None, when=None):
+    def take_all(self, name, repo=None, path=None, kind=None, method=None,
+                 when=None, limit=None):
         """The rules of this name that apply to this answer; each is counted.
         `when(fault)` may refuse a rule that would have no effect (an offset that
-        is not sent), so that it is not used up."""
-        if not self.rules:
-            return []
+        is not sent), so that it is not used up. Rules past `limit` stay uncounted."""
         found = []
+        if not self.rules:
+            return found
         with self.lock:
             for fault in self.rules.values():
                 if fault.name != name or not fault.matches(repo, path, kind, method):
@@ -208,25 +209,11 @@ class FaultTable:
                     continue
                 fault.hits += 1
                 found.append(fault)
+                if len(found) == limit:
+                    break
         return found
 
     def take(self, name, **where):
-        """As take_all, but the first rule only (the others are not counted)."""
-        if not self.rules:
-            return None
-        with self.lock:
-            for fault in self.rules.values():
-                if fault.name != name or not fault.matches(
-                        where.get("repo"), where.get("path"), where.get("kind"),
-                        where.get("method")):
-                    continue
-                if fault.times is not None and fault.hits >= fault.times:
-                    continue
-                if where.get("when") and not where["when"](fault):
-                    continue
-                if fault.skip > 0:
-                    fault.skip -= 1
-                    continue
-                fault.hits += 1
-                return fault
-        return None
+        """The first rule that applies, or None."""
+        found = self.take_all(name, limit=1, **where)
+        return found[0] if found else None

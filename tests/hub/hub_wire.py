@@ -1,0 +1,386 @@
+"""HTTP plumbing that the Hub host and the CDN share.
+
+Owns: the request log and its counters, the threaded server, and the handler
+base that sends a body by a plan (cut here, stall there, flip that byte) while
+counting each byte as it is handed to the socket.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import socket
+import struct
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+
+from hub_faults import Hold
+from hub_repos import Disk
+
+CHUNK = 64 * 1024
+SENDFILE_CHUNK = 256 * 1024
+# Small on purpose: what sits in the socket buffer counts as sent, so a big one
+# would overstate the bytes that a vanished client took.
+SEND_BUFFER = 128 * 1024
+
+
+class Record:
+    """One request as the log shows it. `sent` grows while the body goes out."""
+
+    def __init__(self, host, method, target, headers):
+        self.host = host
+        self.method = method
+        self.target = target
+        self.headers = headers  # names in lower case
+        self.kind = "other"
+        self.repo = None
+        self.path = None
+        self.status = None
+        self.sent = 0
+        self.done = False
+        self.aborted = False
+        self.started = time.monotonic()
+        self.seconds = None
+
+    @property
+    def range(self):
+        return self.headers.get("range")
+
+    def as_dict(self):
+        return {"host": self.host, "kind": self.kind, "method": self.method,
+                "target": self.target, "repo": self.repo, "path": self.path,
+                "status": self.status, "sent": self.sent, "done": self.done,
+                "aborted": self.aborted, "range": self.range,
+                "headers": self.headers, "seconds": self.seconds}
+
+
+class Log:
+    """Every request since the last reset, in order of arrival."""
+
+    def __init__(self):
+        self.cond = threading.Condition()  # guards records; told of each change
+        self.records = []
+
+    def start(self, record):
+        with self.cond:
+            self.records.append(record)
+            self.cond.notify_all()
+
+    def finish(self, record, aborted):
+        with self.cond:
+            record.aborted = aborted
+            record.seconds = time.monotonic() - record.started
+            record.done = True
+            self.cond.notify_all()
+
+    def reset(self):
+        with self.cond:
+            self.records = []
+
+    @staticmethod
+    def _matches(record, host, kind, method, repo, path, status):
+        return ((host is None or record.host == host)
+                and (kind is None or record.kind in kind.split(","))
+                and (method is None or record.method == method)
+                and (status is None or record.status == status)
+                and (repo is None or fnmatch.fnmatchcase(
+                    (record.repo or "").lower(), repo.lower()))
+                and (path is None or fnmatch.fnmatchcase(record.path or "", path)))
+
+    def select(self, host=None, kind=None, method=None, repo=None, path=None, status=None):
+        with self.cond:
+            return [r for r in self.records
+                    if self._matches(r, host, kind, method, repo, path, status)]
+
+    def wait(self, count, timeout=30, done=False, **where):
+        """True when `count` matching requests have arrived (done=True: finished)."""
+        def enough():
+            found = [r for r in self.records
+                     if self._matches(r, *[where.get(k) for k in (
+                         "host", "kind", "method", "repo", "path", "status")])]
+            return sum(1 for r in found if r.done or not done) >= count
+        with self.cond:
+            return self.cond.wait_for(enough, timeout)
+
+    def counters(self):
+        """Totals per host, and rows per (host, kind, repo, path)."""
+        totals = {h: {"requests": 0, "bytes": 0} for h in ("hub", "cdn")}
+        rows = {}
+        for r in self.select():
+            key = (r.host, r.kind, r.repo, r.path)
+            row = rows.setdefault(key, {
+                "host": r.host, "kind": r.kind, "repo": r.repo, "path": r.path,
+                "requests": 0, "bytes": 0, "methods": {}, "ranges": [],
+                "authorization": 0, "user_agents": []})
+            for tally in (row, totals[r.host]):
+                tally["requests"] += 1
+                tally["bytes"] += r.sent
+            row["methods"][r.method] = row["methods"].get(r.method, 0) + 1
+            if r.range:
+                row["ranges"].append(r.range)
+            row["authorization"] += "authorization" in r.headers
+            agent = r.headers.get("user-agent")
+            if agent not in row["user_agents"]:
+                row["user_agents"].append(agent)
+        return {"totals": totals, "rows": list(rows.values())}
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """A thread per connection. close_all() ends every open connection."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, address, handler, hub, name):
+        self.hub = hub
+        self.name = name
+        self.open = set()
+        self.lock = threading.Lock()  # guards open
+        super().__init__(address, handler)
+
+    def process_request(self, request, client_address):
+        with self.lock:
+            self.open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        with self.lock:
+            self.open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request, client_address):
+        self.hub.note_error(self.name)
+
+    def close_all(self):
+        with self.lock:
+            left = list(self.open)
+        for sock in left:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Cut(Exception):
+    """The plan ends this connection here. reset=True: with RST."""
+
+    def __init__(self, reset=False):
+        super().__init__()
+        self.reset = reset
+
+
+class Plan:
+    """What happens on the way while a body of `length` bytes is sent."""
+
+    def __init__(self):
+        self.events = []  # (position in this body, fault name, payload)
+        self.rate = None
+
+    def add(self, position, what, payload=None):
+        self.events.append((position, what, payload))
+
+    @property
+    def clean(self):
+        return not self.events and self.rate is None
+
+
+def position_of(fault, start, length):
+    """Where in this body a fault sits, or None if it is not in what is sent.
+    bytes: that many bytes into this body; fraction: of this body; offset: of the
+    whole file, negative from its end."""
+    if fault["bytes"] is not None:
+        at = int(fault["bytes"])
+    elif fault["fraction"] is not None:
+        at = int(length * float(fault["fraction"]))
+    elif fault["offset"] is not None:
+        at = int(fault["offset"]) - start
+    else:
+        at = 0
+    return at if 0 <= at < length or (at == 0 == length) else None
+
+
+def parse_range(value, size):
+    """None: no (usable) range, send all. False: not satisfiable. Else (a, b)."""
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", (value or "").strip().replace(" ", ""))
+    if not match or match.group(0) == "bytes=-":
+        return None
+    first, last = match.groups()
+    if first == "":
+        count = int(last)
+        return (max(0, size - count), size - 1) if count and size else False
+    a, b = int(first), int(last) if last else size - 1
+    if last and b < a:
+        return None
+    return (a, min(b, size - 1)) if a < size else False
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Base of both hosts' handlers; a subclass has serve() and host."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    host = None
+
+    def setup(self):
+        super().setup()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        self.hub = self.server.hub
+
+    def log_message(self, *args):
+        pass
+
+    def handle_one_request(self):
+        try:
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
+
+    def answer(self):
+        headers = {}
+        for name, value in self.headers.items():
+            name = name.lower()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self.record = Record(self.host, self.command, self.path, headers)
+        aborted = True
+        try:
+            self.body = self.read_body()
+            self.serve()
+            aborted = False
+        except Cut as cut:
+            self.end_connection(cut.reset)
+        except OSError:
+            self.close_connection = True
+        finally:
+            self.hub.log.finish(self.record, aborted)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = answer
+
+    def read_body(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        return self.rfile.read(length) if length else b""
+
+    def end_connection(self, reset):
+        self.close_connection = True
+        if reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                       struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+
+    # --- faults that both hosts know ---
+
+    def where(self):
+        r = self.record
+        return {"repo": r.repo, "path": r.path, "kind": r.kind, "method": r.method}
+
+    def take(self, name, when=None):
+        return self.hub.faults.take(name, when=when, **self.where())
+
+    def take_all(self, name, when=None):
+        return self.hub.faults.take_all(name, when=when, **self.where())
+
+    def pause(self, seconds):
+        if self.hub.stopping.wait(seconds):
+            raise Cut()
+
+    def edit_headers(self, name, headers):
+        """Apply every '<host>_headers' rule: set (replacing) and drop."""
+        for fault in self.take_all(name):
+            gone = {h.lower() for h in fault.get("drop", [])}
+            given = fault.get("set", {})
+            gone |= {h.lower() for h in given}
+            headers = [(k, v) for k, v in headers if k.lower() not in gone]
+            headers += [(k, str(v)) for k, v in given.items()]
+        return headers
+
+    # --- sending ---
+
+    def start_answer(self, status, headers, body=b""):
+        """Status line and headers, and a small body in the same segment."""
+        self.record.status = status
+        reason = self.responses.get(status, ("Answer",))[0]
+        lines = [f"HTTP/1.1 {status} {reason}"]
+        lines += [f"{k}: {v}" for k, v in headers]
+        if self.close_connection:
+            lines.append("Connection: close")
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
+        if self.command == "HEAD":
+            body = b""
+        self.connection.sendall(head + body)
+        self.record.sent += len(body)
+
+    def send_body(self, source, start, length, plan):
+        """Send source[start:start+length] by the plan. HEAD sends nothing."""
+        if self.command == "HEAD":
+            return
+        fd = -1
+        if isinstance(source, Disk):
+            fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = 0
+            for position, what, payload in sorted(plan.events, key=lambda e: e[0]):
+                if position > at:
+                    self._send_span(source, fd, start + at, position - at, plan.rate)
+                    at = position
+                if what == "cut":
+                    raise Cut()
+                if what == "reset":
+                    raise Cut(reset=True)
+                if what == "stall":
+                    self.pause(payload)
+                elif what == "hold":
+                    payload.pass_through()
+                    if self.hub.stopping.is_set():
+                        raise Cut()
+                elif what == "flip" and position == at:
+                    byte = bytes(source.read(start + at, 1))[0] ^ payload
+                    self._send(bytes([byte]))
+                    at += 1
+            self._send_span(source, fd, start + at, length - at, plan.rate)
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _send(self, data):
+        view = memoryview(data)
+        while len(view):
+            n = self.connection.send(view[:CHUNK])
+            self.record.sent += n
+            view = view[n:]
+
+    def _send_span(self, source, fd, offset, count, rate):
+        if rate:
+            step = max(1, min(CHUNK, int(rate / 20) or 1))
+            began, paid = time.monotonic(), 0
+            while count > 0:
+                n = min(step, count)
+                self._send(source.read(offset, n))
+                offset, count, paid = offset + n, count - n, paid + n
+                ahead = paid / rate - (time.monotonic() - began)
+                if ahead > 0:
+                    self.pause(ahead)
+        elif fd >= 0:
+            out = self.connection.fileno()
+            while count > 0:
+                n = os.sendfile(out, fd, offset, min(count, SENDFILE_CHUNK))
+                if n == 0:
+                    raise Cut()  # the file shrank under us
+                self.record.sent += n
+                offset, count = offset + n, count - n
+        else:
+            while count > 0:
+                piece = source.read(offset, min(count, SENDFILE_CHUNK))
+                self._send(piece)
+                offset, count = offset + len(piece), count - len(piece)
+
+    def send_json(self, status, value, headers=()):
+        body = json.dumps(value, separators=(",", ":")).encode()
+        self.start_answer(status, [
+            ("Content-Type", "application/json; charset=utf-8"),
+            ("Content-Length", str(len(body))), *headers], body)
+
+
+__all__ = ["Cut", "Handler", "Hold", "Log", "Plan", "Record", "Server",
+           "parse_range", "position_of"]
