@@ -23,9 +23,9 @@
 struct http_pool;
 
 struct http_options {
-    unsigned max_connections;
-    uint64_t connect_timeout_s;
-    uint64_t stall_timeout_s;
+    unsigned max_connections;   /* 0 = 16 */
+    uint64_t connect_timeout_s; /* 0 = 10 */
+    uint64_t stall_timeout_s;   /* 0 = 30 */
     const char *ca_file; /* in addition to nothing: replaces the system's file; NULL = system */
     const char *proxy;   /* NULL = none */
 };

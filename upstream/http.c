@@ -1,0 +1,565 @@
+#include "upstream/http.h"
+
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "upstream/http_private.h"
+
+#define DEFAULT_CONNECTIONS 16u
+#define DEFAULT_CONNECT_TIMEOUT_S 10u
+#define DEFAULT_STALL_TIMEOUT_S 30u
+#define TIMEOUT_MAX_S 86400u
+#define WAIT_SLICE_MS 500u /* how late a request's cancel flag is seen while it waits for a place  \
+                            */
+
+struct http_pool {
+    uint64_t connect_timeout_s, stall_timeout_s;
+    char *ca_file, *proxy;
+    atomic_bool cancelled;
+    atomic_uint_least64_t bytes, requests, errors;
+    /* Name look-ups and TLS sessions; sharing connections between threads is not supported. */
+    CURLSH *share;
+    pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
+
+    pthread_mutex_t lock; /* guards: running, idle, n_idle */
+    pthread_cond_t freed; /* running went down, or cancelled */
+    unsigned running, max;
+    CURL **idle; /* handles keep their connections between uses */
+    unsigned n_idle;
+};
+
+/* One http_perform() under way. */
+struct exchange {
+    struct http_pool *pool;
+    const struct http_request *q;
+    CURL *curl;
+    struct http_response *r;
+    struct error *err;
+    uint64_t received;
+    uint64_t moved_ms; /* when the last byte came; the stall clock */
+    bool connected;    /* before this the connect timeout counts, not the stall clock */
+    bool enough;       /* an error body's rest was not wanted */
+    bool from_caller;  /* rc is a callback's, or the caller gave up: no failure of the upstream */
+    int rc;            /* negative: stopped by us, *err says why */
+    char where[512];
+    char text[CURL_ERROR_SIZE];
+};
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static CURLcode curl_ready = CURLE_FAILED_INIT;
+
+static void init_curl(void)
+{
+    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void share_lock(CURL *curl, curl_lock_data data, curl_lock_access access, void *ctx)
+{
+    struct http_pool *p = ctx;
+    (void)curl;
+    (void)access;
+    pthread_mutex_lock(&p->share_locks[data]);
+}
+
+static void share_unlock(CURL *curl, curl_lock_data data, void *ctx)
+{
+    struct http_pool *p = ctx;
+    (void)curl;
+    pthread_mutex_unlock(&p->share_locks[data]);
+}
+
+static int share_new(struct http_pool *p, struct error *err)
+{
+    for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
+        pthread_mutex_init(&p->share_locks[i], NULL);
+    p->share = curl_share_init();
+    if (!p->share || curl_share_setopt(p->share, CURLSHOPT_LOCKFUNC, share_lock) != CURLSHE_OK ||
+        curl_share_setopt(p->share, CURLSHOPT_UNLOCKFUNC, share_unlock) != CURLSHE_OK ||
+        curl_share_setopt(p->share, CURLSHOPT_USERDATA, p) != CURLSHE_OK ||
+        curl_share_setopt(p->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS) != CURLSHE_OK ||
+        curl_share_setopt(p->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK)
+        return err_set(err, ERR_NOMEM, "libcurl's share could not be set up");
+    return 0;
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    if (value == 0)
+        return fallback;
+    return value < TIMEOUT_MAX_S ? value : TIMEOUT_MAX_S;
+}
+
+int http_pool_new(const struct http_options *o, struct http_pool **ret, struct error *err)
+{
+    pthread_once(&curl_once, init_curl);
+    if (curl_ready != CURLE_OK)
+        return err_set(err, ERR_INTERNAL, "libcurl cannot start: %s",
+                       curl_easy_strerror(curl_ready));
+    struct http_pool *p = calloc(1, sizeof(*p));
+    if (!p)
+        return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
+    pthread_mutex_init(&p->lock, NULL);
+    cond_init_monotonic(&p->freed);
+    p->max = o->max_connections ? o->max_connections : DEFAULT_CONNECTIONS;
+    p->connect_timeout_s = or_default(o->connect_timeout_s, DEFAULT_CONNECT_TIMEOUT_S);
+    p->stall_timeout_s = or_default(o->stall_timeout_s, DEFAULT_STALL_TIMEOUT_S);
+    p->idle = calloc(p->max, sizeof(*p->idle));
+    p->ca_file = o->ca_file ? strdup(o->ca_file) : NULL;
+    p->proxy = strdup(o->proxy ? o->proxy : "");
+    if (share_new(p, err) < 0) {
+        http_pool_free(p);
+        return -1;
+    }
+    if (!p->idle || !p->proxy || (o->ca_file && !p->ca_file)) {
+        http_pool_free(p);
+        return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
+    }
+    *ret = p;
+    return 0;
+}
+
+void http_pool_free(struct http_pool *p)
+{
+    if (!p)
+        return;
+    while (p->n_idle)
+        curl_easy_cleanup(p->idle[--p->n_idle]);
+    curl_share_cleanup(p->share);
+    for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
+        pthread_mutex_destroy(&p->share_locks[i]);
+    pthread_cond_destroy(&p->freed);
+    pthread_mutex_destroy(&p->lock);
+    free(p->idle);
+    free(p->ca_file);
+    free(p->proxy);
+    free(p);
+}
+
+void http_pool_cancel(struct http_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->cancelled, true);
+    pthread_cond_broadcast(&p->freed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t http_pool_bytes(const struct http_pool *p)
+{
+    return atomic_load(&p->bytes);
+}
+
+uint64_t http_pool_requests(const struct http_pool *p)
+{
+    return atomic_load(&p->requests);
+}
+
+uint64_t http_pool_errors(const struct http_pool *p)
+{
+    return atomic_load(&p->errors);
+}
+
+static bool is_cancelled(const struct http_pool *p, const atomic_bool *cancel)
+{
+    return atomic_load(&p->cancelled) || (cancel && atomic_load(cancel));
+}
+
+/* Waits for a place and takes a handle, a used one if there is one. */
+static int take_handle(struct http_pool *p, const atomic_bool *cancel, CURL **ret,
+                       struct error *err)
+{
+    CURL *curl = NULL;
+    pthread_mutex_lock(&p->lock);
+    while (p->running >= p->max && !is_cancelled(p, cancel))
+        cond_wait_until(&p->freed, &p->lock, clock_monotonic_ms() + WAIT_SLICE_MS);
+    if (is_cancelled(p, cancel)) {
+        pthread_cond_signal(&p->freed); /* the wake-up may have been for another one */
+        pthread_mutex_unlock(&p->lock);
+        return err_set(err, ERR_CANCELLED, "cancelled");
+    }
+    p->running++;
+    if (p->n_idle)
+        curl = p->idle[--p->n_idle];
+    pthread_mutex_unlock(&p->lock);
+
+    if (!curl && (curl = curl_easy_init()) &&
+        curl_easy_setopt(curl, CURLOPT_SHARE, p->share) != CURLE_OK) {
+        curl_easy_cleanup(curl);
+        curl = NULL;
+    }
+    if (!curl) {
+        pthread_mutex_lock(&p->lock);
+        p->running--;
+        pthread_cond_signal(&p->freed);
+        pthread_mutex_unlock(&p->lock);
+        return err_set(err, ERR_NOMEM, "out of memory for a connection");
+    }
+    *ret = curl;
+    return 0;
+}
+
+static void give_handle(struct http_pool *p, CURL *curl)
+{
+    curl_easy_reset(curl); /* forgets the request with its token, keeps connections and share */
+    pthread_mutex_lock(&p->lock);
+    p->idle[p->n_idle++] = curl; /* never more than max handles are out */
+    p->running--;
+    pthread_cond_signal(&p->freed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- libcurl's callbacks --------------------------------------------------------------------- */
+
+static void stop(struct exchange *x, int rc, bool from_caller)
+{
+    x->rc = rc < 0 ? rc : -1;
+    x->from_caller = from_caller;
+}
+
+/* Looked at with every piece and about once a second in between. */
+static bool may_go_on(struct exchange *x)
+{
+    if (x->rc < 0)
+        return false;
+    if (is_cancelled(x->pool, x->q->cancel)) {
+        stop(x, err_set(x->err, ERR_CANCELLED, "%s: cancelled", x->where), true);
+        return false;
+    }
+    return true;
+}
+
+static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up)
+{
+    struct exchange *x = ctx;
+    (void)down_total, (void)down, (void)up_total, (void)up;
+    if (!may_go_on(x))
+        return 1;
+    uint64_t limit = x->pool->stall_timeout_s;
+    if (x->connected && clock_monotonic_ms() - x->moved_ms >= limit * 1000u) {
+        stop(x,
+             err_set(x->err, ERR_TIMEOUT,
+                     "%s: nothing came for %" PRIu64 " s, after %" PRIu64 " bytes of the body",
+                     x->where, limit, x->received),
+             false);
+        return 1;
+    }
+    return 0;
+}
+
+static int on_connected(void *ctx, char *remote, char *local, int remote_port, int local_port)
+{
+    struct exchange *x = ctx;
+    (void)remote, (void)local, (void)remote_port, (void)local_port;
+    x->connected = true;
+    x->moved_ms = clock_monotonic_ms();
+    return CURL_PREREQFUNC_OK;
+}
+
+static bool is_success(const struct http_response *r)
+{
+    return r->status >= 200 && r->status < 300;
+}
+
+/* We ask for the bytes as they are; coded ones would be taken for them. */
+static int check_coding(struct exchange *x)
+{
+    const char *coding = http_header(x->r, "Content-Encoding");
+    if (!coding || !*coding || strcasecmp(coding, "identity") == 0)
+        return 0;
+    return err_set(x->err, ERR_UPSTREAM,
+                   "%s answered with Content-Encoding %.40s, though only identity is accepted",
+                   x->where, coding);
+}
+
+static size_t on_header(char *data, size_t size, size_t n, void *ctx)
+{
+    struct exchange *x = ctx;
+    x->moved_ms = clock_monotonic_ms();
+    if (!may_go_on(x))
+        return 0;
+    int rc = http_response_line(x->r, data, size * n, x->err);
+    if (rc < 0) {
+        err_wrap(x->err, "%s", x->where);
+        stop(x, rc, false);
+        return 0;
+    }
+    if (rc == 0 || !is_success(x->r))
+        return size * n;
+    if (check_coding(x) < 0) {
+        stop(x, -1, false);
+        return 0;
+    }
+    if (x->q->on_headers && (rc = x->q->on_headers(x->q->ctx, x->r, x->err)) < 0) {
+        stop(x, rc, true);
+        return 0;
+    }
+    x->moved_ms = clock_monotonic_ms(); /* the callback's time is not the upstream's */
+    return size * n;
+}
+
+static size_t collect(struct exchange *x, const char *data, size_t len)
+{
+    struct strbuf *body = &x->r->body;
+    if (!is_success(x->r)) {
+        size_t room = HTTP_ERROR_BODY_MAX - body->len;
+        x->enough = len > room;
+        strbuf_put(body, data, x->enough ? room : len);
+    } else if (len > x->q->max_body || body->len > x->q->max_body - len) {
+        stop(x,
+             err_set(x->err, ERR_TOO_LARGE, "%s: the answer is larger than %zu bytes", x->where,
+                     x->q->max_body),
+             false);
+        return 0;
+    } else {
+        strbuf_put(body, data, len);
+    }
+    if (strbuf_failed(body)) {
+        stop(x, err_set(x->err, ERR_NOMEM, "out of memory for an answer"), true);
+        return 0;
+    }
+    return x->enough ? 0 : len;
+}
+
+static size_t on_body(char *data, size_t size, size_t n, void *ctx)
+{
+    struct exchange *x = ctx;
+    size_t len = size * n;
+    x->received += len;
+    atomic_fetch_add_explicit(&x->pool->bytes, len, memory_order_relaxed);
+    if (!may_go_on(x))
+        return 0;
+    if (x->q->on_data && is_success(x->r)) {
+        int rc = x->q->on_data(x->q->ctx, data, len, x->err);
+        if (rc < 0) {
+            stop(x, rc, true);
+            return 0;
+        }
+    } else if (len && collect(x, data, len) == 0) {
+        return 0;
+    }
+    x->moved_ms = clock_monotonic_ms(); /* the callback's time is not the upstream's */
+    return len;
+}
+
+/* ---- one exchange ---------------------------------------------------------------------------- */
+
+#define SET(option, value)                                                                         \
+    do {                                                                                           \
+        if (code == CURLE_OK)                                                                      \
+            code = curl_easy_setopt(curl, option, value);                                          \
+    } while (0)
+
+static CURLcode set_transport(CURL *curl, const struct http_pool *p)
+{
+    CURLcode code = CURLE_OK;
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_PROTOCOLS_STR, "http,https");
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_FOLLOWLOCATION, 0L);
+    SET(CURLOPT_PATH_AS_IS, 1L);
+    SET(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+    SET(CURLOPT_HTTP_CONTENT_DECODING, 0L);
+    SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's header is not the upstream's */
+    SET(CURLOPT_PROXY, p->proxy);              /* "" = none, whatever the environment says */
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)p->connect_timeout_s * 1000L);
+    SET(CURLOPT_BUFFERSIZE, 131072L);
+    SET(CURLOPT_MAXCONNECTS, 4L);
+    if (p->ca_file)
+        SET(CURLOPT_CAINFO, p->ca_file);
+    return code;
+}
+
+static CURLcode set_exchange(CURL *curl, struct exchange *x)
+{
+    const struct http_request *q = x->q;
+    CURLcode code = CURLE_OK;
+    SET(CURLOPT_URL, q->url);
+    SET(CURLOPT_USERAGENT, "weighbridge/" WB_VERSION);
+    SET(CURLOPT_ERRORBUFFER, x->text);
+    SET(CURLOPT_HEADERFUNCTION, on_header);
+    SET(CURLOPT_HEADERDATA, x);
+    SET(CURLOPT_WRITEFUNCTION, on_body);
+    SET(CURLOPT_WRITEDATA, x);
+    SET(CURLOPT_PREREQFUNCTION, on_connected);
+    SET(CURLOPT_PREREQDATA, x);
+    SET(CURLOPT_XFERINFOFUNCTION, on_progress);
+    SET(CURLOPT_XFERINFODATA, x);
+    SET(CURLOPT_NOPROGRESS, 0L);
+    if (strcmp(q->method, "HEAD") == 0) {
+        SET(CURLOPT_NOBODY, 1L);
+    } else if (strcmp(q->method, "POST") == 0) {
+        SET(CURLOPT_POST, 1L);
+        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+        SET(CURLOPT_POSTFIELDS, q->body ? q->body : "");
+    } else {
+        SET(CURLOPT_HTTPGET, 1L);
+    }
+    return code;
+}
+
+static void free_list_p(struct curl_slist **list)
+{
+    curl_slist_free_all(*list);
+}
+
+/* Appends `name: value`; a value that could start a new header line is refused. */
+static int put_header(struct curl_slist **list, const char *name, const char *value,
+                      struct error *err)
+{
+    if (strpbrk(value, "\r\n"))
+        return err_set(err, ERR_INVALID, "the %s header's value has a line end in it", name);
+    _cleanup_strbuf_ struct strbuf line = STRBUF_INIT;
+    strbuf_printf(&line, "%s: %s", name, value);
+    struct curl_slist *longer =
+        strbuf_failed(&line) ? NULL : curl_slist_append(*list, strbuf_str(&line));
+    if (!longer)
+        return err_set(err, ERR_NOMEM, "out of memory for a request header");
+    *list = longer;
+    return 0;
+}
+
+static int put_headers(const struct http_request *q, struct curl_slist **list, struct error *err)
+{
+    if (put_header(list, "Accept", q->accept ? q->accept : "*/*", err) < 0 ||
+        put_header(list, "Accept-Encoding", "identity", err) < 0)
+        return -1;
+    if (q->bearer) {
+        _cleanup_strbuf_ struct strbuf value = STRBUF_INIT;
+        strbuf_printf(&value, "Bearer %s", q->bearer);
+        if (strbuf_failed(&value))
+            return err_set(err, ERR_NOMEM, "out of memory for a request header");
+        if (put_header(list, "Authorization", strbuf_str(&value), err) < 0)
+            return -1;
+    }
+    if (q->has_range) {
+        char range[64];
+        if (q->range_last == UINT64_MAX)
+            snprintf(range, sizeof(range), "bytes=%" PRIu64 "-", q->range_first);
+        else
+            snprintf(range, sizeof(range), "bytes=%" PRIu64 "-%" PRIu64, q->range_first,
+                     q->range_last);
+        if (put_header(list, "Range", range, err) < 0)
+            return -1;
+    }
+    if (q->if_range && put_header(list, "If-Range", q->if_range, err) < 0)
+        return -1;
+    if (strcmp(q->method, "POST") == 0) {
+        /* Without this, libcurl waits a second for a 100 that many servers never send. */
+        struct curl_slist *longer = curl_slist_append(*list, "Expect:");
+        if (!longer)
+            return err_set(err, ERR_NOMEM, "out of memory for a request header");
+        *list = longer;
+        if (put_header(list, "Content-Type",
+                       q->content_type ? q->content_type : "application/octet-stream", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int curl_failed(struct exchange *x, CURLcode code)
+{
+    const char *text = x->text[0] ? x->text : curl_easy_strerror(code);
+    uint64_t length;
+    switch (code) {
+    case CURLE_OUT_OF_MEMORY:
+        return err_set(x->err, ERR_NOMEM, "%s: libcurl is out of memory", x->where);
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+        return err_set(x->err, ERR_UPSTREAM, "%s is no http or https URL", x->where);
+    case CURLE_OPERATION_TIMEDOUT:
+        return err_set(x->err, ERR_TIMEOUT, "%s: no connection within %" PRIu64 " s", x->where,
+                       x->pool->connect_timeout_s);
+    case CURLE_GOT_NOTHING:
+        return err_set(x->err, ERR_UPSTREAM, "%s: the connection was closed without an answer",
+                       x->where);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return err_set(x->err, ERR_UPSTREAM,
+                       "%s: %s (a private certificate authority is set with ca_file)", x->where,
+                       text);
+    default:
+        break;
+    }
+    if (!x->r->complete)
+        return err_set(x->err, ERR_UPSTREAM, "%s: %s", x->where, text);
+    if (http_content_length(x->r, &length))
+        return err_set(x->err, ERR_UPSTREAM,
+                       "%s: answer %u cut short at %" PRIu64 " of %" PRIu64 " bytes (%s)", x->where,
+                       x->r->status, x->received, length, text);
+    return err_set(x->err, ERR_UPSTREAM, "%s: answer %u cut short after %" PRIu64 " bytes (%s)",
+                   x->where, x->r->status, x->received, text);
+}
+
+static int check_whole(struct exchange *x)
+{
+    uint64_t length;
+    bool has_body = strcmp(x->q->method, "HEAD") != 0 && x->r->status != 204 && x->r->status != 304;
+    if (!x->r->complete)
+        return err_set(x->err, ERR_UPSTREAM, "%s: the answer has no complete header", x->where);
+    if (has_body && http_content_length(x->r, &length) && length != x->received)
+        return err_set(x->err, ERR_UPSTREAM,
+                       "%s: answer %u cut short at %" PRIu64 " of %" PRIu64 " bytes", x->where,
+                       x->r->status, x->received, length);
+    return 0;
+}
+
+static int run(struct exchange *x)
+{
+    _cleanup_(free_list_p) struct curl_slist *headers = NULL;
+    CURL *curl = x->curl;
+    if (put_headers(x->q, &headers, x->err) < 0) {
+        x->from_caller = true;
+        return -1;
+    }
+    CURLcode code = set_transport(curl, x->pool);
+    if (code == CURLE_OK)
+        code = set_exchange(curl, x);
+    SET(CURLOPT_HTTPHEADER, headers);
+    if (code != CURLE_OK)
+        return err_set(x->err, ERR_INTERNAL, "%s: libcurl refuses an option: %s", x->where,
+                       curl_easy_strerror(code));
+    code = curl_easy_perform(curl);
+    SET(CURLOPT_HTTPHEADER, NULL); /* before the list goes */
+    if (x->rc < 0)
+        return x->rc;
+    if (x->enough)
+        return 0;
+    return code == CURLE_OK ? check_whole(x) : curl_failed(x, code);
+}
+
+int http_perform(struct http_pool *p, const struct http_request *q, struct http_response **ret,
+                 struct error *err)
+{
+    struct exchange x = {.pool = p, .q = q, .err = err, .moved_ms = clock_monotonic_ms()};
+    *ret = NULL;
+    if (strcmp(q->method, "GET") != 0 && strcmp(q->method, "HEAD") != 0 &&
+        strcmp(q->method, "POST") != 0)
+        return err_set(err, ERR_INTERNAL, "no method %.20s", q->method);
+    log_url(q->url, x.where, sizeof(x.where));
+    if (take_handle(p, q->cancel, &x.curl, err) < 0)
+        return err_wrap(err, "%s", x.where);
+    _cleanup_response_ struct http_response *r = calloc(1, sizeof(*r));
+    int rc;
+    if (!r) {
+        x.from_caller = true;
+        rc = err_set(err, ERR_NOMEM, "out of memory for an answer");
+    } else {
+        x.r = r;
+        atomic_fetch_add(&p->requests, 1);
+        rc = run(&x);
+    }
+    give_handle(p, x.curl);
+    if (rc < 0 && !x.from_caller)
+        atomic_fetch_add(&p->errors, 1);
+    if (rc == 0 || (q->on_data && r && r->complete))
+        *ret = TAKE_PTR(r);
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* The parts of http.h that touch no network: what an answer's header says. Shared by http*.c and
+ * their tests, by nobody else.
+ */
+#ifndef WB_UPSTREAM_HTTP_PRIVATE_H
+#define WB_UPSTREAM_HTTP_PRIVATE_H
+
+#include "upstream/http.h"
+
+/* All header bytes of one exchange, interim answers included. */
+#define HTTP_HEADER_MAX (256u << 10)
+/* Error bodies are only read for their text. */
+#define HTTP_ERROR_BODY_MAX (64u << 10)
+/* No upstream makes us wait longer than this, whatever it says. */
+#define HTTP_RETRY_AFTER_MAX 86400u
+
+struct http_response {
+    unsigned status;
+    bool complete;        /* the final answer's header has ended; what follows is a trailer */
+    size_t header_bytes;  /* over all answers of the exchange */
+    struct strbuf fields; /* name NUL value NUL ..., of the latest answer only */
+    struct strbuf body;
+};
+
+/* Takes the next header line, with or without its line end. 0: more lines follow; 1: this one ended
+ * the final answer's header; -1: ERR_UPSTREAM, the answer breaks a rule. Interim (1xx) answers are
+ * forgotten, lines after the end (trailers) are ignored. */
+int http_response_line(struct http_response *r, const char *line, size_t len, struct error *err);
+
+/* `bytes a-b/size` and nothing else, with a <= b < size. */
+bool http_parse_content_range(const char *text, uint64_t *ret_first, uint64_t *ret_last,
+                              uint64_t *ret_size);
+/* `"bucket";r=0;t=55`, a list of such: the largest t of an item with r=0; 0 when there is none. */
+unsigned http_parse_rate_limit(const char *text);
+/* Decimal digits and nothing else, at most INT64_MAX (what a file offset can be). */
+bool http_parse_length(const char *text, uint64_t *ret);
+
+#endif

@@ -1,0 +1,74 @@
+#include <curl/curl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "upstream/http_private.h"
+
+/* URLs are taken apart by the library that will connect to them, so that "whose host is this" can
+ * not be answered in two ways (`https://hub@other/`, `https://hub\@other/`, `//other`, ...). */
+
+static void free_url_p(CURLU **u)
+{
+    curl_url_cleanup(*u);
+}
+static void free_part_p(char **s)
+{
+    curl_free(*s);
+}
+#define _cleanup_url_ _cleanup_(free_url_p)
+#define _cleanup_part_ _cleanup_(free_part_p)
+
+static bool is_http(CURLU *u)
+{
+    _cleanup_part_ char *scheme = NULL;
+    if (curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK)
+        return false;
+    return strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
+}
+
+static bool has_user(CURLU *u)
+{
+    _cleanup_part_ char *user = NULL, *password = NULL;
+    return curl_url_get(u, CURLUPART_USER, &user, 0) == CURLUE_OK ||
+           curl_url_get(u, CURLUPART_PASSWORD, &password, 0) == CURLUE_OK;
+}
+
+char *http_resolve_location(const char *base, const char *location)
+{
+    _cleanup_url_ CURLU *u = curl_url();
+    if (!*location)
+        return NULL;
+    if (!u || curl_url_set(u, CURLUPART_URL, base, CURLU_PATH_AS_IS) != CURLUE_OK)
+        return NULL;
+    if (curl_url_set(u, CURLUPART_URL, location, CURLU_PATH_AS_IS) != CURLUE_OK)
+        return NULL;
+    if (!is_http(u) || has_user(u))
+        return NULL;
+    /* An absolute URL may be signed: it goes on byte for byte, without the fragment. */
+    if (strncasecmp(location, "http://", 7) == 0 || strncasecmp(location, "https://", 8) == 0)
+        return strndup(location, strcspn(location, "#"));
+    _cleanup_part_ char *url = NULL;
+    if (curl_url_set(u, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK ||
+        curl_url_get(u, CURLUPART_URL, &url, 0) != CURLUE_OK)
+        return NULL;
+    return strdup(url);
+}
+
+static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
+{
+    _cleanup_part_ char *x = NULL, *y = NULL;
+    return curl_url_get(a, part, &x, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+           curl_url_get(b, part, &y, CURLU_DEFAULT_PORT) == CURLUE_OK && strcasecmp(x, y) == 0;
+}
+
+bool http_same_origin(const char *a, const char *b)
+{
+    _cleanup_url_ CURLU *x = curl_url();
+    _cleanup_url_ CURLU *y = curl_url();
+    if (!x || !y || curl_url_set(x, CURLUPART_URL, a, 0) != CURLUE_OK ||
+        curl_url_set(y, CURLUPART_URL, b, 0) != CURLUE_OK)
+        return false;
+    return is_http(x) && same_part(x, y, CURLUPART_SCHEME) && same_part(x, y, CURLUPART_HOST) &&
+           same_part(x, y, CURLUPART_PORT);
+}
