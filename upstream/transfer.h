@@ -5,7 +5,7 @@
  *     HEADERS    the upstream has answered for the right object: readers may be told 200/206
  *     RUNNING    bytes come; `have` grows
  *     DONE       the digest matched, the blob is committed; have == size
- *     FAILED     the error says why; what is readable stays readable until the last reader leaves
+ *     FAILED     the error says why; readers are cut, and ask again
  * The state only grows.
  *
  * Never complete a wrong file: `have` stays short of the last TRANSFER_WITHHELD bytes until the
@@ -86,8 +86,7 @@ uint64_t transfer_size(const struct transfer *x);
 
 /* Sleeps until `have` > seen, or the state is at least `state`, or it is final, or the deadline
  * (clock_monotonic_ms). Returns 1 with *ret_have when there is more than seen or the state was
- * reached, 0 at the deadline, -1 with the transfer's error when it has failed and has no more than
- * seen. */
+ * reached, 0 at the deadline, -1 with the transfer's error once it has failed. */
 int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
                   uint64_t deadline_ms, uint64_t *ret_have, struct error *err);
 /* Bytes that have been published (offset < have), up to len. Never blocks on the network. */

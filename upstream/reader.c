@@ -1,0 +1,220 @@
+/* One client being sent a blob: from the file when it is held, from the running transfer when not.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "upstream/upstreams_private.h"
+
+/* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
+ */
+#define START_WAIT_MS 60000
+
+struct reader {
+    enum reader_kind kind;
+    uint64_t size;
+    struct blob *blob;         /* held */
+    struct transfer *transfer; /* or under way */
+};
+
+/* ---- where a Hub file's bytes come from ---------------------------------------------------- */
+
+struct hub_source {
+    struct hub *hub;
+    struct link link; /* keeps the origin's strings */
+    struct digest digest;
+};
+
+static int hub_source_locate(void *ctx, struct transfer_location *ret, struct error *err)
+{
+    struct hub_source *s = ctx;
+    struct hub_location l = {0};
+    if (hub_locate(s->hub, s->link.origin.repo_id, s->link.origin.commit, s->link.origin.path,
+                   &s->digest, s->link.size, &l, err) < 0)
+        return -1;
+    *ret = (struct transfer_location){.url = l.url, .bearer = l.bearer};
+    return 0;
+}
+
+static void hub_source_release(void *ctx)
+{
+    struct hub_source *s = ctx;
+    link_done(&s->link);
+    free(s);
+}
+
+/* Takes the link over in any case. */
+static int hub_source_make(struct upstreams *u, struct link *link, const struct digest *d,
+                           struct transfer_source *ret, struct error *err)
+{
+    struct hub *h = upstreams_hub_named(u, link->origin.upstream);
+    if (!h) {
+        err_set(err, ERR_NOT_FOUND,
+                "this blob comes from the upstream \"%s\", which is no longer configured",
+                link->origin.upstream);
+        link_done(link);
+        return -1;
+    }
+    struct hub_source *s = calloc(1, sizeof(*s));
+    if (!s) {
+        link_done(link);
+        return err_set(err, ERR_NOMEM, "out of memory for a transfer");
+    }
+    s->hub = h;
+    s->link = *link;
+    s->digest = *d;
+    *link = (struct link){0};
+    *ret = (struct transfer_source){
+        .upstream = hub_config(h)->prefix,
+        .pool = hub_pool(h),
+        .retries = hub_config(h)->retries,
+        .locate = hub_source_locate,
+        .release = hub_source_release,
+        .ctx = s,
+    };
+    return 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static int no_link(const char *repository, const struct digest *d, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    return err_set(err, ERR_NOT_FOUND,
+                   "no manifest of %s that is known here has the blob %s; pull the manifest first",
+                   repository, digest_format(d, text));
+}
+
+/* Wrong bytes went out for this digest a short while ago: a client that holds some of them must not
+ * be given a right end to a wrong beginning. */
+static int refuse_suspect(struct upstreams *u, const struct digest *d, uint64_t first,
+                          struct error *err)
+{
+    uint64_t left = first ? store_mismatch_left(u->store, d) : 0;
+    if (!left)
+        return 0;
+    char text[DIGEST_TEXT_MAX];
+    return err_set(err, ERR_DIGEST_MISMATCH,
+                   "the upstream sent wrong bytes for %s; what was received before must not be "
+                   "resumed: delete the partial file and download it from byte 0 (ranges are "
+                   "refused for another %" PRIu64 " s)",
+                   digest_format(d, text), left);
+}
+
+static int join(struct upstreams *u, struct link *link, const struct digest *d, struct reader *r,
+                struct error *err)
+{
+    struct transfer_source source = {0};
+    uint64_t size = link->size, have;
+    bool running = transfer_find(u->transfers, d, &r->transfer) > 0;
+    r->kind = running ? READER_JOIN : READER_FILL;
+    if (!running && (hub_source_make(u, link, d, &source, err) < 0 ||
+                     transfer_join(u->transfers, d, size, &source, &r->transfer, err) < 0))
+        return -1;
+    int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
+                           clock_monotonic_ms() + START_WAIT_MS, &have, err);
+    if (rc == 0) {
+        err_set(err, ERR_BUSY,
+                "the download has not begun within %d s: %u are running (limits.transfers)",
+                START_WAIT_MS / 1000, u->config->max_transfers);
+        if (err)
+            err->retry_after = 10;
+        return -1;
+    }
+    return rc < 0 ? -1 : 0;
+}
+
+static int open_blob(struct upstreams *u, const char *repository, const struct digest *d,
+                     struct reader *r, struct error *err)
+{
+    struct link link = {0};
+    int found = store_link_get(u->store, repository, d, &link, err);
+    if (found <= 0)
+        return found < 0 ? -1 : no_link(repository, d, err);
+    r->size = link.size;
+    int held = store_blob_open(u->store, d, &r->blob, err);
+    int rc = held < 0 ? -1 : 0;
+    if (held > 0) {
+        r->kind = READER_HIT;
+        if (blob_size(r->blob) != link.size)
+            rc = err_set(err, ERR_INTERNAL, "a held blob has another size than its link");
+    } else if (held == 0) {
+        rc = link.has_origin ? join(u, &link, d, r, err) : no_link(repository, d, err);
+    }
+    link_done(&link);
+    return rc;
+}
+
+int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
+                struct reader **ret, struct error *err)
+{
+    struct reader *r = calloc(1, sizeof(*r));
+    if (!r)
+        return err_set(err, ERR_NOMEM, "out of memory for a reader");
+    if (open_blob(u, repository, d, r, err) < 0 || refuse_suspect(u, d, first, err) < 0) {
+        reader_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
+}
+
+int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
+                uint64_t *ret_size, struct error *err)
+{
+    struct link link = {0};
+    int found = store_link_get(u->store, repository, d, &link, err);
+    bool usable = found > 0 && (link.held || link.has_origin);
+    if (usable)
+        *ret_size = link.size;
+    if (found > 0)
+        link_done(&link);
+    return found < 0 ? -1 : usable;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+uint64_t reader_size(const struct reader *r)
+{
+    return r->size;
+}
+
+enum reader_kind reader_kind(const struct reader *r)
+{
+    return r->kind;
+}
+
+int reader_fd(const struct reader *r)
+{
+    return r->blob ? blob_fd(r->blob) : -1;
+}
+
+ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
+                    bool *ret_waiting, struct error *err)
+{
+    *ret_waiting = false;
+    if (offset >= r->size || !len)
+        return 0;
+    if (r->blob)
+        return blob_read(r->blob, offset, buf, len, err);
+    uint64_t have;
+    int rc = transfer_wait(r->transfer, offset, TRANSFER_DONE, clock_monotonic_ms() + wait_ms,
+                           &have, err);
+    if (rc < 0)
+        return -1;
+    if (rc == 0) {
+        *ret_waiting = true;
+        return 0;
+    }
+    return transfer_read(r->transfer, offset, buf, len, err);
+}
+
+void reader_close(struct reader *r)
+{
+    if (!r)
+        return;
+    blob_close(r->blob);
+    transfer_unref(r->transfer);
+    free(r);
+}

@@ -1,0 +1,453 @@
+#include "upstream/transfer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "upstream/transfer_private.h"
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+int transfers_new(struct store *s, const struct transfers_options *o, struct transfers **ret,
+                  struct error *err)
+{
+    struct transfers *t = calloc(1, sizeof(*t));
+    if (!t)
+        return err_set(err, ERR_NOMEM, "out of memory for the transfer table");
+    t->store = s;
+    t->options = *o;
+    if (!t->options.max_running)
+        t->options.max_running = 1;
+    pthread_mutex_init(&t->lock, NULL);
+    if (cond_init_monotonic(&t->changed) < 0) {
+        free(t);
+        return err_set(err, ERR_NOMEM, "cannot make a condition variable");
+    }
+    *ret = t;
+    return 0;
+}
+
+void transfers_on_end(struct transfers *t, transfer_ended_fn fn, void *ctx)
+{
+    t->ended = fn;
+    t->ended_ctx = ctx;
+}
+
+static void cancel(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    atomic_store(&x->cancel, true);
+    pthread_cond_broadcast(&x->cond);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void transfers_stop(struct transfers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->stopping = true;
+    for (size_t i = 0; i < TRANSFER_BUCKETS; i++)
+        for (struct transfer *x = t->buckets[i]; x; x = x->next)
+            cancel(x);
+    pthread_cond_broadcast(&t->changed);
+    while (t->threads)
+        pthread_cond_wait(&t->changed, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void transfers_free(struct transfers *t)
+{
+    if (!t)
+        return;
+    transfers_stop(t);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static struct transfer **bucket_of(struct transfers *t, const struct digest *d)
+{
+    return &t->buckets[d->raw[0] % TRANSFER_BUCKETS];
+}
+
+/* Under t->lock. */
+static struct transfer *lookup(struct transfers *t, const struct digest *d)
+{
+    for (struct transfer *x = *bucket_of(t, d); x; x = x->next)
+        if (digest_equal(&x->digest, d))
+            return x;
+    return NULL;
+}
+
+static void source_release(struct transfer_source *source)
+{
+    if (source->release)
+        source->release(source->ctx);
+    *source = (struct transfer_source){0};
+}
+
+static void destroy(struct transfer *x)
+{
+    source_release(&x->source);
+    blob_close(x->blob);
+    free(x->buffer);
+    hasher_free(x->hasher);
+    pthread_cond_destroy(&x->cond);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+static void drop_reference(struct transfer *x, bool reader)
+{
+    pthread_mutex_lock(&x->lock);
+    bool last = --x->refs == 0;
+    if (reader && --x->readers == 0 && !x->table->options.finish_abandoned &&
+        x->state < TRANSFER_DONE) {
+        atomic_store(&x->cancel, true);
+        pthread_cond_broadcast(&x->cond);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (last)
+        destroy(x);
+}
+
+void transfer_unref(struct transfer *x)
+{
+    if (!x)
+        return;
+    atomic_fetch_sub(&x->table->stats.readers, 1);
+    drop_reference(x, true);
+}
+
+/* Under t->lock. A transfer that has been told to stop is not joined: it will end without its
+ * bytes. */
+static bool try_reference(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool usable = x->state != TRANSFER_FAILED && !atomic_load(&x->cancel);
+    if (usable) {
+        x->refs++;
+        x->readers++;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (usable)
+        atomic_fetch_add(&x->table->stats.readers, 1);
+    return usable;
+}
+
+static struct transfer *transfer_make(struct transfers *t, const struct digest *d, uint64_t size,
+                                      struct error *err)
+{
+    struct transfer *x = calloc(1, sizeof(*x));
+    if (!x || hasher_new(d->alg, &x->hasher, err) < 0) {
+        free(x);
+        err_set(err, ERR_NOMEM, "out of memory for a transfer");
+        return NULL;
+    }
+    x->table = t;
+    x->digest = *d;
+    x->size = size;
+    x->refs = 2; /* the first reader's and the thread's */
+    x->readers = 1;
+    pthread_mutex_init(&x->lock, NULL);
+    if (cond_init_monotonic(&x->cond) < 0) {
+        destroy(x);
+        err_set(err, ERR_NOMEM, "cannot make a condition variable");
+        return NULL;
+    }
+    return x;
+}
+
+/* Takes the transfer out of the table; from here on the digest can be asked for afresh. */
+static void unlist(struct transfer *x)
+{
+    struct transfers *t = x->table;
+    pthread_mutex_lock(&t->lock);
+    for (struct transfer **p = bucket_of(t, &x->digest); *p; p = &(*p)->next)
+        if (*p == x) {
+            *p = x->next;
+            break;
+        }
+    if (x->has_slot)
+        t->running--;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- states ------------------------------------------------------------------------------- */
+
+void transfer_advance(struct transfer *x, enum transfer_state state)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->state < state) {
+        x->state = state;
+        pthread_cond_broadcast(&x->cond);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Readers may have everything that is hashed, short of the withheld end. */
+void transfer_publish(struct transfer *x, uint64_t hashed)
+{
+    uint64_t limit = x->size > TRANSFER_WITHHELD ? x->size - TRANSFER_WITHHELD : 0;
+    uint64_t have = hashed < limit ? hashed : limit;
+    pthread_mutex_lock(&x->lock);
+    if (x->state < TRANSFER_DONE && have > x->have) {
+        x->have = have;
+        if (x->state < TRANSFER_RUNNING)
+            x->state = TRANSFER_RUNNING;
+        pthread_cond_broadcast(&x->cond);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* The end, either way: readers first learn of it, then the writer goes (no read is in it any more),
+ * then the table forgets it. */
+static void finish(struct transfer *x, struct blob *blob, const struct error *error)
+{
+    pthread_mutex_lock(&x->lock);
+    x->blob = blob;
+    if (blob) {
+        x->have = x->size;
+        x->state = TRANSFER_DONE;
+    } else {
+        x->error = *error;
+        x->state = TRANSFER_FAILED;
+    }
+    pthread_cond_broadcast(&x->cond);
+    while (x->reads)
+        pthread_cond_wait(&x->cond, &x->lock);
+    struct blob_writer *writer = TAKE_PTR(x->writer);
+    pthread_mutex_unlock(&x->lock);
+    /* Space that was set aside for a download that brought nothing is given back. */
+    writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH && x->written);
+}
+
+/* Sleeps, unless the transfer is cancelled meanwhile. */
+bool transfer_pause(struct transfer *x, uint64_t ms)
+{
+    uint64_t deadline = clock_monotonic_ms() + ms;
+    pthread_mutex_lock(&x->lock);
+    while (!atomic_load(&x->cancel) && cond_wait_until(&x->cond, &x->lock, deadline))
+        ;
+    bool go_on = !atomic_load(&x->cancel);
+    pthread_mutex_unlock(&x->lock);
+    return go_on;
+}
+
+static int wait_for_slot(struct transfer *x, struct error *err)
+{
+    struct transfers *t = x->table;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stopping && !atomic_load(&x->cancel) && t->running >= t->options.max_running)
+        cond_wait_until(&t->changed, &t->lock, clock_monotonic_ms() + 1000);
+    bool stop = t->stopping || atomic_load(&x->cancel);
+    if (!stop) {
+        t->running++;
+        x->has_slot = true;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return stop ? err_set(err, ERR_CANCELLED, "the transfer was stopped before it began") : 0;
+}
+
+/* ---- the thread --------------------------------------------------------------------------- */
+
+/* Another transfer may have committed the blob between our caller's look and our start. */
+static int already_held(struct transfer *x, struct blob **ret, struct error *err)
+{
+    return store_blob_open(x->table->store, &x->digest, ret, err);
+}
+
+static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
+{
+    if (wait_for_slot(x, err) < 0)
+        return -1;
+    int held = already_held(x, ret_blob, err);
+    if (held)
+        return held < 0 ? -1 : 0;
+    if (transfer_fill(x, err) < 0)
+        return -1;
+    held = store_blob_open(x->table->store, &x->digest, ret_blob, err);
+    if (held == 0)
+        return err_set(err, ERR_INTERNAL, "a committed blob is not held");
+    return held < 0 ? -1 : 0;
+}
+
+static void *thread_main(void *arg)
+{
+    struct transfer *x = arg;
+    struct transfers *t = x->table;
+    struct error error = ERROR_INIT;
+    struct blob *blob = NULL;
+    uint64_t began = clock_monotonic_ms();
+
+    int rc = run(x, &blob, &error);
+    atomic_fetch_add(rc < 0 ? &t->stats.failed : &t->stats.completed, 1);
+    if (rc < 0 && error.code == ERR_DIGEST_MISMATCH)
+        atomic_fetch_add(&t->stats.mismatches, 1);
+    finish(x, blob, &error);
+    unlist(x);
+    if (t->ended)
+        t->ended(t->ended_ctx, x->source.upstream, &x->digest, x->size, x->received,
+                 clock_monotonic_ms() - began, rc < 0 ? &error : NULL);
+    drop_reference(x, false);
+
+    pthread_mutex_lock(&t->lock);
+    t->threads--;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+static int start_thread(struct transfer *x)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int rc = pthread_attr_init(&attr);
+    if (rc)
+        return rc;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, 1u << 20);
+    rc = pthread_create(&thread, &attr, thread_main, x);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
+                  struct transfer_source *source, struct transfer **ret, struct error *err)
+{
+    pthread_mutex_lock(&t->lock);
+    struct transfer *x = NULL;
+    while (!t->stopping && (x = lookup(t, d)) && !try_reference(x)) {
+        x = NULL;
+        pthread_cond_wait(&t->changed, &t->lock); /* it is on its way out */
+    }
+    int rc = 0;
+    if (t->stopping) {
+        rc = err_set(err, ERR_CANCELLED, "the server is shutting down");
+    } else if (x && x->size != size) {
+        rc = err_set(err, ERR_CONFLICT,
+                     "two upstreams give different sizes for one digest: %" PRIu64 " and %" PRIu64,
+                     x->size, size);
+    } else if (!x) {
+        x = transfer_make(t, d, size, err);
+        rc = x ? 0 : -1;
+        if (x) {
+            x->source = *source;
+            *source = (struct transfer_source){0};
+            int failed = start_thread(x);
+            if (failed) {
+                destroy(x);
+                x = NULL;
+                errno = failed;
+                rc = err_set(err, ERR_BUSY, "cannot start a transfer thread: %m");
+            } else {
+                x->next = *bucket_of(t, d);
+                *bucket_of(t, d) = x;
+                t->threads++;
+                atomic_fetch_add(&t->stats.started, 1);
+                atomic_fetch_add(&t->stats.readers, 1);
+            }
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    source_release(source);
+    if (rc < 0) {
+        if (x)
+            transfer_unref(x);
+        return -1;
+    }
+    *ret = x;
+    return 0;
+}
+
+int transfer_find(struct transfers *t, const struct digest *d, struct transfer **ret)
+{
+    pthread_mutex_lock(&t->lock);
+    struct transfer *x = lookup(t, d);
+    bool found = x && try_reference(x);
+    pthread_mutex_unlock(&t->lock);
+    if (found)
+        *ret = x;
+    return found;
+}
+
+/* ---- readers ------------------------------------------------------------------------------ */
+
+uint64_t transfer_size(const struct transfer *x)
+{
+    return x->size;
+}
+
+int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
+                  uint64_t deadline_ms, uint64_t *ret_have, struct error *err)
+{
+    int rc = 0;
+    pthread_mutex_lock(&x->lock);
+    for (;;) {
+        if (x->state == TRANSFER_FAILED) {
+            rc = -1;
+            if (err)
+                *err = x->error;
+            break;
+        }
+        if (x->have > seen || x->state >= state) {
+            rc = 1;
+            *ret_have = x->have;
+            break;
+        }
+        if (clock_monotonic_ms() >= deadline_ms)
+            break;
+        cond_wait_until(&x->cond, &x->lock, deadline_ms);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return rc;
+}
+
+/* The writer is read without the lock; `reads` keeps it open meanwhile. */
+ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->state == TRANSFER_FAILED) {
+        if (err)
+            *err = x->error;
+        pthread_mutex_unlock(&x->lock);
+        return -1;
+    }
+    uint64_t left = x->have > offset ? x->have - offset : 0;
+    struct blob *blob = x->blob;
+    struct blob_writer *writer = x->writer;
+    bool from_writer = !blob && left;
+    if (from_writer)
+        x->reads++;
+    pthread_mutex_unlock(&x->lock);
+
+    if (len > left)
+        len = (size_t)left;
+    if (!len)
+        return 0;
+    if (blob)
+        return blob_read(blob, offset, buf, len, err);
+    ssize_t n = writer_read(writer, offset, buf, len, err);
+    pthread_mutex_lock(&x->lock);
+    if (--x->reads == 0)
+        pthread_cond_broadcast(&x->cond);
+    pthread_mutex_unlock(&x->lock);
+    return n;
+}
+
+void transfers_stats(struct transfers *t, struct transfer_stats *ret)
+{
+    pthread_mutex_lock(&t->lock);
+    ret->running = t->running;
+    pthread_mutex_unlock(&t->lock);
+    ret->readers = atomic_load(&t->stats.readers);
+    ret->started = atomic_load(&t->stats.started);
+    ret->completed = atomic_load(&t->stats.completed);
+    ret->failed = atomic_load(&t->stats.failed);
+    ret->mismatches = atomic_load(&t->stats.mismatches);
+    ret->bytes = atomic_load(&t->stats.bytes);
+    ret->resumed_bytes = atomic_load(&t->stats.resumed_bytes);
+}

@@ -1,0 +1,214 @@
+#include "upstream/upstreams.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "upstream/import.h"
+#include "upstream/upstreams_private.h"
+
+int upstreams_new(const struct config *c, struct store *s, struct upstreams **ret,
+                  struct error *err)
+{
+    struct upstreams *u = calloc(1, sizeof(*u));
+    if (!u)
+        return err_set(err, ERR_NOMEM, "out of memory for the upstreams");
+    u->config = c;
+    u->store = s;
+    struct transfers_options o = {.max_running = c->max_transfers,
+                                  .finish_abandoned = c->finish_abandoned};
+    u->hubs = calloc(c->n_upstreams + 1, sizeof(*u->hubs));
+    int rc = u->hubs ? 0 : err_set(err, ERR_NOMEM, "out of memory for the upstreams");
+    if (rc == 0)
+        rc = transfers_new(s, &o, &u->transfers, err);
+    if (rc == 0)
+        rc = importer_new(s, &u->importer, err);
+    for (size_t i = 0; rc == 0 && i < c->n_upstreams; i++) {
+        rc = hub_new(&c->upstreams[i], &u->hubs[i], err);
+        u->n_hubs += rc == 0;
+    }
+    if (rc < 0) {
+        upstreams_free(u);
+        return -1;
+    }
+    *ret = u;
+    return 0;
+}
+
+void upstreams_stop(struct upstreams *u)
+{
+    for (size_t i = 0; i < u->n_hubs; i++)
+        http_pool_cancel(hub_pool(u->hubs[i]));
+    transfers_stop(u->transfers);
+}
+
+void upstreams_free(struct upstreams *u)
+{
+    if (!u)
+        return;
+    if (u->transfers)
+        upstreams_stop(u);
+    transfers_free(u->transfers);
+    importer_free(u->importer);
+    for (size_t i = 0; i < u->n_hubs; i++)
+        hub_free(u->hubs[i]);
+    free(u->hubs);
+    free(u);
+}
+
+struct hub *upstreams_hub_of(struct upstreams *u, const char *repository)
+{
+    const struct config_upstream *c = config_upstream_of(u->config, repository);
+    return c ? u->hubs[c - u->config->upstreams] : NULL;
+}
+
+struct hub *upstreams_hub_named(struct upstreams *u, const char *prefix)
+{
+    for (size_t i = 0; i < u->n_hubs; i++)
+        if (strcmp(u->config->upstreams[i].prefix, prefix) == 0)
+            return u->hubs[i];
+    return NULL;
+}
+
+void manifest_answer_done(struct manifest_answer *a)
+{
+    manifest_done(&a->manifest);
+    *a = (struct manifest_answer){0};
+}
+
+/* ---- manifests ---------------------------------------------------------------------------- */
+
+static int missing(const struct reference *r, struct error *err)
+{
+    char text[REFERENCE_TEXT_MAX];
+    return err_set(err, ERR_NOT_FOUND, "%s is not here", reference_format(r, text));
+}
+
+static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct reference *r,
+                              struct manifest_answer *a, struct error *err)
+{
+    int found = store_manifest_get(u->store, r->repository, &r->digest, &a->manifest, err);
+    if (found)
+        return found < 0 ? -1 : 0;
+    if (!h)
+        return missing(r, err);
+    a->imported = true;
+    if (import_search(u->importer, h, r, err) < 0)
+        return -1;
+    found = store_manifest_get(u->store, r->repository, &r->digest, &a->manifest, err);
+    return found > 0 ? 0 : found < 0 ? -1 : missing(r, err);
+}
+
+static int answer_tag(struct upstreams *u, const struct reference *r, const struct tag *tag,
+                      struct manifest_answer *a, struct error *err)
+{
+    int found = store_manifest_get(u->store, r->repository, &tag->digest, &a->manifest, err);
+    if (found < 0)
+        return -1;
+    if (found == 0)
+        return missing(r, err);
+    memcpy(a->commit, tag->commit, sizeof(a->commit));
+    return 0;
+}
+
+/* A tag that is a commit, or a commit and a quantisation, can not move. */
+static bool is_pinned(const struct tag *tag, const char *name)
+{
+    size_t n = strlen(tag->commit);
+    return n == 40 && strncmp(name, tag->commit, n) == 0 &&
+           (name[n] == '\0' || strncmp(name + n, "--", 2) == 0);
+}
+
+static bool is_fresh(const struct hub *h, const struct tag *tag, const char *name)
+{
+    uint64_t now = clock_wall_s();
+    if (is_pinned(tag, name))
+        return true;
+    return tag->checked_at <= now && now - tag->checked_at < hub_config(h)->tag_ttl_s;
+}
+
+/* The upstream could not be asked: what we have is better than nothing, and says so. */
+static bool may_serve_stale(const struct error *err)
+{
+    switch (err->code) {
+    case ERR_UPSTREAM:
+    case ERR_TIMEOUT:
+    case ERR_RATE_LIMITED:
+    case ERR_BUSY:
+    case ERR_NO_SPACE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct reference *r,
+                           struct manifest_answer *a, struct error *err)
+{
+    struct tag tag;
+    int known = store_tag_get(u->store, r->repository, r->tag, &tag, err);
+    if (known < 0)
+        return -1;
+    if (!h)
+        return known ? answer_tag(u, r, &tag, a, err) : missing(r, err);
+    if (known && is_fresh(h, &tag, r->tag))
+        return answer_tag(u, r, &tag, a, err);
+
+    struct import_result result;
+    a->imported = true;
+    if (import_tag(u->importer, h, r, &result, err) < 0) {
+        if (!known || !may_serve_stale(err))
+            return -1;
+        char why[200];
+        snprintf(why, sizeof(why), "%s", err->text);
+        snprintf(a->warning, sizeof(a->warning),
+                 "served from the store, last confirmed %llu s ago: %s",
+                 (unsigned long long)(clock_wall_s() - tag.checked_at), why);
+        a->imported = false;
+        return answer_tag(u, r, &tag, a, err);
+    }
+    struct tag now = {.digest = result.manifest};
+    memcpy(now.commit, result.commit, sizeof(now.commit));
+    return answer_tag(u, r, &now, a, err);
+}
+
+int upstreams_manifest(struct upstreams *u, const struct reference *r, struct manifest_answer *ret,
+                       struct error *err)
+{
+    struct manifest_answer a = {0};
+    struct hub *h = upstreams_hub_of(u, r->repository);
+    int rc =
+        r->is_digest ? manifest_by_digest(u, h, r, &a, err) : manifest_by_tag(u, h, r, &a, err);
+    if (rc < 0) {
+        manifest_answer_done(&a);
+        return -1;
+    }
+    *ret = a;
+    return 0;
+}
+
+/* ---- figures ------------------------------------------------------------------------------ */
+
+size_t upstreams_count(const struct upstreams *u)
+{
+    return u->n_hubs;
+}
+
+void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret)
+{
+    struct http_pool *p = hub_pool(u->hubs[i]);
+    *ret = (struct upstream_stats){.prefix = u->config->upstreams[i].prefix,
+                                   .bytes = http_pool_bytes(p),
+                                   .requests = http_pool_requests(p),
+                                   .errors = http_pool_errors(p)};
+}
+
+void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)
+{
+    transfers_stats(u->transfers, ret);
+}
+
+void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx)
+{
+    transfers_on_end(u->transfers, fn, ctx);
+}
