@@ -14,8 +14,9 @@
 #define DEFAULT_CONNECT_TIMEOUT_S 10u
 #define DEFAULT_STALL_TIMEOUT_S 30u
 #define TIMEOUT_MAX_S 86400u
-#define WAIT_SLICE_MS 500u /* how late a request's cancel flag is seen while it waits for a place  \
-                            */
+#define WAIT_SLICE_MS                                                                              \
+    500u /* how late a request's cancel flag is seen while it waits for a place                    \
+          */
 
 struct http_pool {
     uint64_t connect_timeout_s, stall_timeout_s;
@@ -44,6 +45,7 @@ struct exchange {
     uint64_t moved_ms; /* when the last byte came; the stall clock */
     bool connected;    /* before this the connect timeout counts, not the stall clock */
     bool enough;       /* an error body's rest was not wanted */
+    bool reusable;     /* the handle ended its exchange in good order */
     bool from_caller;  /* rc is a callback's, or the caller gave up: no failure of the upstream */
     int rc;            /* negative: stopped by us, *err says why */
     char where[512];
@@ -204,11 +206,17 @@ static int take_handle(struct http_pool *p, const atomic_bool *cancel, CURL **re
     return 0;
 }
 
-static void give_handle(struct http_pool *p, CURL *curl)
+/* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
+ * behind and then refuses CURLOPT_BUFFERSIZE. */
+static void give_handle(struct http_pool *p, CURL *curl, bool reusable)
 {
-    curl_easy_reset(curl); /* forgets the request with its token, keeps connections and share */
+    if (reusable)
+        curl_easy_reset(curl); /* forgets the request with its token, keeps the connections */
+    else
+        curl_easy_cleanup(curl);
     pthread_mutex_lock(&p->lock);
-    p->idle[p->n_idle++] = curl; /* never more than max handles are out */
+    if (reusable)
+        p->idle[p->n_idle++] = curl; /* never more than max handles are out */
     p->running--;
     pthread_cond_signal(&p->freed);
     pthread_mutex_unlock(&p->lock);
@@ -527,7 +535,7 @@ static int run(struct exchange *x)
         return err_set(x->err, ERR_INTERNAL, "%s: libcurl refuses an option: %s", x->where,
                        curl_easy_strerror(code));
     code = curl_easy_perform(curl);
-    SET(CURLOPT_HTTPHEADER, NULL); /* before the list goes */
+    x->reusable = code == CURLE_OK;
     if (x->rc < 0)
         return x->rc;
     if (x->enough)
@@ -556,7 +564,7 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         atomic_fetch_add(&p->requests, 1);
         rc = run(&x);
     }
-    give_handle(p, x.curl);
+    give_handle(p, x.curl, x.reusable);
     if (rc < 0 && !x.from_caller)
         atomic_fetch_add(&p->errors, 1);
     if (rc == 0 || (q->on_data && r && r->complete))
