@@ -427,10 +427,11 @@ class HubHandler(Handler):
         asked = self.record.headers.get("range")
         span = parse_range(asked, len(body))
         status = 200
-        if asked and not body and self.hub.options["empty_range"] != "200":
-            headers.append(("Content-Range", "bytes */0"))
-            if self.hub.options["empty_range"] == "416":
-                status = 416
+        if not body:
+            mode = self.hub.options["empty_range"] if asked else "200"
+            status = 416 if mode == "416" else 200
+            if mode != "200":
+                headers.append(("Content-Range", "bytes */0"))
         elif span is False:
             return self.send_head(416, headers + [
                 ("Content-Range", f"bytes */{len(body)}"), ("Content-Length", "0")])
@@ -438,7 +439,7 @@ class HubHandler(Handler):
             a, b = span
             headers.append(("Content-Range", f"bytes {a}-{b}/{len(body)}"))
             body, status = body[a:b + 1], 206
-        elif body and self.wants_gzip():
+        elif self.wants_gzip():
             return self.send_gzip(bytes(body), etag, headers)
         headers += [("ETag", etag), ("Content-Length", str(len(body)))]
         cut = self.take("small_cut", when=lambda f: body)

@@ -40,7 +40,7 @@ FAULTS = {
     # Hub, listings
     "tree_add": {"entry": True},
     "tree_edit": {"file": True, "set": False, "drop": False},
-    "tree_lfs_oid": {"value": True},
+    "tree_lfs_oid": {"value": True, "file": False},
     "tree_duplicate": {"file": True},
     "tree_loop": {},
     "tree_next": {"url": True},
