@@ -56,7 +56,7 @@ class StandInHub:
         self.set_options(**options)
         self.stopping = threading.Event()
         self.errors = []
-        self._listen = (listen, cdn_listen)
+        self._listen = [listen, cdn_listen]
         self._servers = []
         self._requests = itertools.count(1)
         self._lock = threading.Lock()  # guards _spent and _window
@@ -67,6 +67,8 @@ class StandInHub:
     # --- life ---
 
     def start(self):
+        """Serve. After a stop() it serves on the same ports again."""
+        self.stopping = threading.Event()
         for address, handler, name in zip(self._listen, (HubHandler, CdnHandler),
                                           ("hub", "cdn")):
             server = Server(address, handler, self, name)
@@ -75,9 +77,11 @@ class StandInHub:
                              name=f"stand-in-{name}", daemon=True).start()
         self.url, self.cdn_url = (
             "http://%s:%d" % s.server_address[:2] for s in self._servers)
+        self._listen = [s.server_address[:2] for s in self._servers]
         return self
 
     def stop(self):
+        """Refuse connections and cut the open ones; every fault is off after it."""
         self.stopping.set()
         self.faults.clear()
         for server in self._servers:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 import hub_json
 from hub_repos import read_all
-from hub_wire import Cut, Handler, Plan, parse_range, position_of
+from hub_wire import Cut, Handler, parse_range, position_of
 
 PLURALS = {"models": "model", "datasets": "dataset", "spaces": "space",
            "kernels": "kernel"}
@@ -326,7 +326,8 @@ class HubHandler(Handler):
     def serve_commits(self):
         commit = self.at_revision("/".join(unquote(s) for s in self.rest))
         rows = hub_json.commits(self.repo, commit)
-        page = int(self.query.get("p", ["0"])[0] or 0)
+        asked = self.query.get("p", ["0"])[0]
+        page = int(asked) if asked.isdigit() else 0
         return self.send_value(rows[page * 50:page * 50 + 50],
                                [("X-Total-Count", str(len(rows)))])
 
@@ -464,8 +465,7 @@ class HubHandler(Handler):
             ("Vary", "Accept-Encoding"), ("ETag", f"W/{etag}")])
         if self.command != "HEAD":
             frame = b"%x\r\n%s\r\n0\r\n\r\n" % (len(packed), packed)
-            self.connection.sendall(frame)
-            self.record.sent += len(packed)
+            self.send_counted(frame, len(packed))
 
     # --- answers ---
 
@@ -528,6 +528,3 @@ class HubHandler(Handler):
         if refuse.status == 401:
             headers.append(("WWW-Authenticate", 'Bearer realm="Authentication required"'))
         self.send_head(refuse.status, headers + refuse.headers, body)
-
-
-__all__ = ["HubHandler", "Plan"]

@@ -16,11 +16,10 @@ import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 
-from hub_faults import Hold
 from hub_repos import Disk
 
 CHUNK = 64 * 1024
-SENDFILE_CHUNK = 256 * 1024
+SENDFILE_CHUNK = 128 * 1024
 # Small on purpose: what sits in the socket buffer counts as sent, so a big one
 # would overstate the bytes that a vanished client took.
 SEND_BUFFER = 128 * 1024
@@ -308,8 +307,7 @@ class Handler(BaseHTTPRequestHandler):
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
         if self.command == "HEAD":
             body = b""
-        self.connection.sendall(head + body)
-        self.record.sent += len(body)
+        self.send_counted(head + body, len(body))
 
     def send_body(self, source, start, length, plan):
         """Send source[start:start+length] by the plan. HEAD sends nothing."""
@@ -343,11 +341,33 @@ class Handler(BaseHTTPRequestHandler):
             if fd >= 0:
                 os.close(fd)
 
+    # Bytes are counted before they go to the socket and taken back if they did not:
+    # who has received a body and then asks for the count must never find it short.
+
+    def send_counted(self, data, count):
+        """Send all of data, of which `count` bytes are body."""
+        self.record.sent += count
+        try:
+            self.connection.sendall(data)
+        except OSError:
+            self.record.sent -= count
+            raise
+
+    def _counted(self, count, send):
+        """send() at most `count` bytes; returns how many went."""
+        self.record.sent += count
+        went = 0
+        try:
+            went = send()
+        finally:
+            self.record.sent -= count - went
+        return went
+
     def _send(self, data):
         view = memoryview(data)
         while len(view):
-            n = self.connection.send(view[:CHUNK])
-            self.record.sent += n
+            piece = view[:CHUNK]
+            n = self._counted(len(piece), lambda piece=piece: self.connection.send(piece))
             view = view[n:]
 
     def _send_span(self, source, fd, offset, count, rate):
@@ -364,10 +384,11 @@ class Handler(BaseHTTPRequestHandler):
         elif fd >= 0:
             out = self.connection.fileno()
             while count > 0:
-                n = os.sendfile(out, fd, offset, min(count, SENDFILE_CHUNK))
+                step = min(count, SENDFILE_CHUNK)
+                n = self._counted(
+                    step, lambda at=offset, step=step: os.sendfile(out, fd, at, step))
                 if n == 0:
                     raise Cut()  # the file shrank under us
-                self.record.sent += n
                 offset, count = offset + n, count - n
         else:
             while count > 0:
@@ -380,7 +401,3 @@ class Handler(BaseHTTPRequestHandler):
         self.start_answer(status, [
             ("Content-Type", "application/json; charset=utf-8"),
             ("Content-Length", str(len(body))), *headers], body)
-
-
-__all__ = ["Cut", "Handler", "Hold", "Log", "Plan", "Record", "Server",
-           "parse_range", "position_of"]

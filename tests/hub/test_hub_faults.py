@@ -218,6 +218,18 @@ class Holds(HubCase):
         hub.stop()
         self.assertTrue(hub.wait_requests(3, done=True, timeout=10))
 
+    def test_stop_and_start_again(self):
+        urls, signed = (self.hub.url, self.hub.cdn_url), self.signed()
+        self.hub.stop()
+        for url in (urls[0], signed):
+            with self.assertRaises(ConnectionRefusedError):
+                send(url)
+        self.hub.start()
+        self.assertEqual((self.hub.url, self.hub.cdn_url), urls)
+        self.assertEqual(send(signed).body, BIG)
+        self.hub.fault("hub_stall", seconds=0.01, times=1)
+        self.assertEqual(self.tree().status, 200)
+
     @staticmethod
     def swallow(url):
         try:
