@@ -8,14 +8,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-int fs_read_file(const char *path, size_t max, struct strbuf *to, struct error *err)
+static int read_all(int fd, const char *path, size_t max, struct strbuf *to, struct error *err)
 {
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
-            return err_set(err, ERR_NOT_FOUND, "open %s: %m", path);
-        return err_errno(err, "open %s", path);
-    }
     size_t got = 0;
     for (;;) {
         char *at = strbuf_reserve(to, 65536);
@@ -35,8 +29,25 @@ int fs_read_file(const char *path, size_t max, struct strbuf *to, struct error *
     }
 }
 
+int fs_read_file(const char *path, size_t max, struct strbuf *to, struct error *err)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return err_set(err, ERR_NOT_FOUND, "open %s: %m", path);
+        return err_errno(err, "open %s", path);
+    }
+    size_t before = to->len;
+    int rc = read_all(fd, path, max, to, err);
+    if (rc < 0)
+        strbuf_truncate(to, before);
+    return rc;
+}
+
 int fs_mkdir_p(const char *path, unsigned mode, struct error *err)
 {
+    if (!*path)
+        return err_set(err, ERR_INVALID, "the path of a folder is empty");
     _cleanup_free_ char *copy = strdup(path);
     if (!copy)
         return err_set(err, ERR_NOMEM, "out of memory");

@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 
-/* Reads a whole file of at most `max` bytes and appends it to `to`. ERR_NOT_FOUND when it does not
- * exist, ERR_TOO_LARGE above max. */
+/* Reads a whole file of at most `max` bytes and appends it to `to`, which is left as it was on
+ * failure. ERR_NOT_FOUND when it does not exist, ERR_TOO_LARGE above max. */
 int fs_read_file(const char *path, size_t max, struct strbuf *to, struct error *err);
 
 /* mkdir -p with the given mode for what has to be made. */

@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,6 +57,46 @@ bool utf8_is_valid(const char *s, size_t n)
     return true;
 }
 
+/* Bytes of the JSON number at s (n bytes left), 0 when it is none: cJSON takes 01, 1. and 1-2. */
+static size_t number_length(const unsigned char *s, size_t n)
+{
+    size_t i = n && s[0] == '-' ? 1 : 0;
+    size_t digits = i;
+    while (i < n && isdigit(s[i]))
+        i++;
+    if (i == digits || (s[digits] == '0' && i > digits + 1))
+        return 0;
+    if (i < n && s[i] == '.') {
+        digits = ++i;
+        while (i < n && isdigit(s[i]))
+            i++;
+        if (i == digits)
+            return 0;
+    }
+    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
+        i++;
+        if (i < n && (s[i] == '+' || s[i] == '-'))
+            i++;
+        digits = i;
+        while (i < n && isdigit(s[i]))
+            i++;
+        if (i == digits)
+            return 0;
+    }
+    return i < n && strchr("0123456789.+-eE", s[i]) ? 0 : i;
+}
+
+/* Four hex digits that are not all zero. */
+static bool hex4(const unsigned char *s, size_t n)
+{
+    if (n < 4)
+        return false;
+    for (unsigned i = 0; i < 4; i++)
+        if (!isxdigit(s[i]))
+            return false;
+    return memcmp(s, "0000", 4) != 0;
+}
+
 /* What cJSON lets through: looked for before it sees the text. */
 static int check_text(const char *text, size_t len, struct error *err)
 {
@@ -75,8 +116,10 @@ static int check_text(const char *text, size_t len, struct error *err)
             if (c < 0x20)
                 return err_set(err, ERR_INVALID, "JSON has a raw control character at byte %zu", i);
             if (c == '\\') {
-                if (len - i >= 6 && memcmp(p + i, "\\u0000", 6) == 0)
-                    return err_set(err, ERR_INVALID, "JSON has \\u0000 at byte %zu", i);
+                /* cJSON reads malformed digits as 0000, and that as the end of the string. */
+                if (i + 1 < len && p[i + 1] == 'u' && !hex4(p + i + 2, len - i - 2))
+                    return err_set(err, ERR_INVALID,
+                                   "JSON has \\u0000 or a malformed \\u escape at byte %zu", i);
                 step = 2; /* the escaped byte can not end the string; cJSON checks it */
             } else if (c == '"') {
                 in_string = false;
@@ -89,6 +132,10 @@ static int check_text(const char *text, size_t len, struct error *err)
                                MAX_DEPTH, i);
         } else if ((c == '}' || c == ']') && depth) {
             depth--;
+        } else if (c == '-' || isdigit(c)) {
+            step = (unsigned)number_length(p + i, len - i);
+            if (!step)
+                return err_set(err, ERR_INVALID, "JSON has a malformed number at byte %zu", i);
         } else if (c < 0x20 && c != '\t' && c != '\n' && c != '\r') {
             return err_set(err, ERR_INVALID, "JSON has a control character at byte %zu", i);
         }
@@ -232,7 +279,7 @@ const char *json_str(const struct json *j)
 
 bool json_double(const struct json *j, double *ret)
 {
-    if (!json_is_number(j))
+    if (!json_is_number(j) || !isfinite(AS_CJSON(j)->valuedouble))
         return false;
     *ret = AS_CJSON(j)->valuedouble;
     return true;
@@ -241,7 +288,8 @@ bool json_double(const struct json *j, double *ret)
 bool json_u64(const struct json *j, uint64_t *ret)
 {
     double d;
-    if (!json_double(j, &d) || !(d >= 0 && d <= 9007199254740992.0) || d != floor(d))
+    /* 2^53 itself is what 2^53 + 1 is read as: the first value that cannot be trusted. */
+    if (!json_double(j, &d) || !(d >= 0 && d < 9007199254740992.0) || d != floor(d))
         return false;
     *ret = (uint64_t)d;
     return true;

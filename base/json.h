@@ -1,7 +1,8 @@
 /* JSON in and out.
  *
  * Reading wraps cJSON and closes its holes (it truncates strings at \u0000, takes duplicate keys,
- * invalid UTF-8, a BOM and raw control characters, and turns every number into a double). A parsed
+ * invalid UTF-8, a BOM, raw control characters and malformed numbers, and turns every number into a
+ * double). A parsed
  * document is a tree of `struct json` nodes borrowed from its root; json_free() the root only.
  * Not for huge hostile files (a safetensors header is read by model/'s own tokenizer).
  *
@@ -23,7 +24,8 @@ struct json;
 
 /* Parses exactly one JSON text of len bytes. Refuses: NUL bytes and \u0000, invalid UTF-8, lone
  * surrogates, raw control characters in strings, a BOM, anything but white space behind the value,
- * nesting over 128, duplicate keys in an object. ERR_INVALID says what and at which byte. */
+ * nesting over 128, malformed numbers, duplicate keys in an object. ERR_INVALID says what and at
+ * which byte. */
 int json_parse(const char *text, size_t len, struct json **ret, struct error *err);
 void json_free(struct json *root);
 static inline void json_free_p(struct json **root)
@@ -50,8 +52,9 @@ size_t json_length(const struct json *j);
 
 /* Borrowed text of a string, NULL for anything else. */
 const char *json_str(const struct json *j);
-/* True and *ret only for an integral number in 0..2^53. */
+/* True and *ret only for an integral number in 0..2^53-1, the range that is surely exact. */
 bool json_u64(const struct json *j, uint64_t *ret);
+/* True and *ret only for a number that a double can hold. */
 bool json_double(const struct json *j, double *ret);
 
 /* `"..."` with escapes; s is UTF-8 (invalid bytes become U+FFFD, as Go does). */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/strbuf.h"
 
 static atomic_int threshold = LOG_INFO;
@@ -45,15 +46,23 @@ static void put_value(struct strbuf *b, const char *text)
         return;
     }
     strbuf_putc(b, '"');
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p == '"' || *p == '\\')
+    const unsigned char *p = (const unsigned char *)text;
+    for (size_t left = strlen(text); left;) {
+        /* Terminals obey C1 controls (U+0080..U+009F) as well; collectors refuse invalid UTF-8. */
+        unsigned step = utf8_sequence(p, left);
+        bool control = *p < 0x20 || *p == 0x7f || (step == 2 && *p == 0xc2 && p[1] < 0xa0);
+        if (*p == '"' || *p == '\\') {
             strbuf_printf(b, "\\%c", *p);
-        else if (*p == '\n')
+        } else if (*p == '\n') {
             strbuf_puts(b, "\\n");
-        else if (*p < 0x20 || *p == 0x7f)
+        } else if (control || !step) {
             strbuf_printf(b, "\\x%02x", *p);
-        else
-            strbuf_putc(b, (char)*p);
+            step = 1;
+        } else {
+            strbuf_put(b, p, step);
+        }
+        p += step;
+        left -= step;
     }
     strbuf_putc(b, '"');
 }
@@ -91,8 +100,9 @@ char *log_url(const char *url, char *buf, unsigned size)
 {
     if (!size)
         return buf;
-    const char *host = strstr(url, "://");
-    host = host ? host + 3 : url;
+    /* A "://" behind the first of these is no scheme's: it may stand in the query. */
+    const char *host = url + strcspn(url, ":/?#");
+    host = strncmp(host, "://", 3) == 0 ? host + 3 : url;
     size_t authority = strcspn(host, "/?#");
     const char *at = NULL;
     for (size_t i = 0; i < authority; i++)

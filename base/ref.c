@@ -109,6 +109,8 @@ int reference_parse(const char *text, struct reference *ret, struct error *err)
     name[n] = '\0';
     if (end)
         rest = end + 1;
+    if (!at && strchr(rest, ':'))
+        return err_set(err, ERR_INVALID, "\"%.160s\" is not a tag; a digest follows '@'", rest);
     if (at && !strchr(rest, ':'))
         return err_set(err, ERR_INVALID, "\"%.160s\" is not a digest (algorithm:hex)", rest);
     return reference_make(name, rest, ret, err);
