@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""What ./test runs, once Debian's packages are there. Each step is one function; each adds what it
+saw to the tally. Output of every step goes to build/test-logs/ and is shown when the step failed.
+"""
+
+import argparse
+import glob
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import checks  # noqa: E402
+from tally import LOGS, ROOT, Tally, run  # noqa: E402
+
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:second_deadlock_stack=1",
+}
+SUITE_LIMIT_S = 1200
+
+
+def jobs():
+    return str(os.cpu_count() or 2)
+
+
+def build(tally, preset, *targets):
+    """False when it failed: what needs this build is then failed, not run."""
+    log = f"build-{preset}"
+    if not os.path.exists(f"build/{preset}/build.ninja"):
+        if run(log, ["cmake", "--preset", preset]):
+            return tally.fail(f"cmake --preset {preset}", log)
+    command = ["cmake", "--build", "--preset", preset, "-j", jobs()]
+    if run(log, command + (["--target", *targets] if targets else [])):
+        return tally.fail(f"build {preset}", log)
+    return True
+
+
+# --- C programs ----------------------------------------------------------------------------------
+
+
+def unit(tally):
+    """Unit tests, stress programs and fuzz corpora under ASan and UBSan. Criterion passes a test
+    that leaks, so the sanitizers write files, and any such file is a failure."""
+    if build(tally, "asan"):
+        checks.ctest(tally, "unit (asan)", "build/asan", jobs(), SANITIZERS)
+
+
+def stress(tally):
+    """Criterion cannot run under TSan: plain programs and fuzz corpora can."""
+    if build(tally, "tsan"):
+        checks.ctest(tally, "stress (tsan)", "build/tsan", "1", SANITIZERS)
+
+
+# --- Python suites -------------------------------------------------------------------------------
+
+
+def suites(*patterns):
+    found = [p for pattern in patterns for p in sorted(glob.glob(os.path.join(ROOT, pattern)))]
+    return [os.path.relpath(p, ROOT) for p in found]
+
+
+def python_suite(tally, path, preset, label=""):
+    env = dict(os.environ, **SANITIZERS)
+    env["WEIGHBRIDGE_BIN"] = os.path.join(ROOT, "build", preset, "weighbridge")
+    env["WEIGHBRIDGE_RELEASE_BIN"] = os.path.join(ROOT, "build", "release", "weighbridge")
+    env["WEIGHBRIDGE_BUILD"] = preset
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    checks.unittest(tally, path + label, path, env, SUITE_LIMIT_S)
+
+
+def hub(tally):
+    """The stand-in Hub against the clients that define what a Hub is."""
+    for path in suites("tests/hub/test_*.py"):
+        python_suite(tally, path, "asan")
+
+
+def e2e(tally):
+    if build(tally, "asan") and build(tally, "release", "weighbridge"):
+        for path in suites("tests/cli/test_*.py", "tests/e2e/test_*.py"):
+            python_suite(tally, path, "asan", " (asan)")
+
+
+def e2e_tsan(tally):
+    if build(tally, "tsan") and build(tally, "release", "weighbridge"):
+        for path in suites("tests/e2e/test_*.py"):
+            python_suite(tally, path, "tsan", " (tsan)")
+
+
+def clients(tally):
+    """Real clients, against the program as it is shipped."""
+    if build(tally, "release", "weighbridge"):
+        for path in suites("tests/clients/test_*.py"):
+            python_suite(tally, path, "release")
+
+
+# --- everything else -----------------------------------------------------------------------------
+
+
+def lint(tally):
+    checks.clang_format(tally)
+    if build(tally, "release", "weighbridge"):
+        checks.clang_tidy(tally, jobs())
+
+
+def fuzz(tally):
+    if build(tally, "fuzz"):
+        checks.fuzz(tally, "build/fuzz", int(os.environ.get("WEIGHBRIDGE_FUZZ_S", "20")),
+                    SANITIZERS)
+
+
+def bench(tally):
+    script = os.path.join(ROOT, "bench", "run")
+    if os.access(script, os.X_OK) and build(tally, "release", "weighbridge"):
+        if run("bench", [script, "--short"]):
+            tally.fail("bench", "bench")
+        else:
+            tally.ok("bench")
+
+
+STEPS = {f.__name__: f for f in (unit, stress, hub, e2e, clients, e2e_tsan, lint, fuzz, bench)}
+QUICK = ("unit", "e2e")
+NORMAL = ("unit", "stress", "hub", "e2e", "clients")
+FULL = tuple(STEPS)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./test", description="Builds and runs the tests.")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
+    parser.add_argument("--full", action="store_true", help=f"all of {', '.join(FULL)}")
+    parser.add_argument("--only", metavar="STEP[,STEP]", help="just these steps")
+    options = parser.parse_args()
+    names = QUICK if options.quick else FULL if options.full else NORMAL
+    if options.only:
+        names = options.only.split(",")
+        unknown = [n for n in names if n not in STEPS]
+        if unknown:
+            parser.error(f"no step {unknown[0]}; there are {', '.join(STEPS)}")
+    os.chdir(ROOT)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    os.makedirs(LOGS)
+    tally = Tally(ci=os.environ.get("CI") == "true")
+    begun = time.monotonic()
+    for name in names:
+        at = time.monotonic()
+        print(f"== {name}", flush=True)
+        STEPS[name](tally)
+        print(f"   {time.monotonic() - at:.0f} s", flush=True)
+    return tally.close(time.monotonic() - begun)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
