@@ -46,7 +46,10 @@ class Locked:
 
 
 def last_line(done):
+    """What went wrong, in one line: the last, but npm's first."""
     lines = (done.stderr or done.stdout).strip().splitlines()
+    npm = [line for line in lines if line.startswith("npm error")]
+    lines = npm[:1] or lines
     return lines[-1][:200] if lines else f"exit {done.returncode}"
 
 
@@ -54,13 +57,14 @@ def pypi_answers():
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir",
-             "--retries", "0", "-d", scratch, "six"], capture_output=True, check=False)
+             "--retries", "0", "--timeout", "15", "-d", scratch, "six"], capture_output=True, check=False)
     return done.returncode == 0
 
 
 def npm_answers():
-    done = subprocess.run(["npm", "view", "semver", "version"], capture_output=True,
-                          check=False)
+    done = subprocess.run(["npm", "view", "--fetch-retries=0", "--fetch-timeout=15000",
+                           "--prefer-online", "semver", "version"],
+                          capture_output=True, check=False)
     return done.returncode == 0
 
 

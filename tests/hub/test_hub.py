@@ -508,4 +508,6 @@ class Root(unittest.TestCase):
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.discover(str(HERE), "test_hub*.py")
     result = unittest.TextTestRunner().run(suite)
+    bad, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+    print(f"{result.testsRun - bad - skipped} passed, {bad} failed, {skipped} skipped")
     sys.exit(not result.wasSuccessful())
