@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/strbuf.h"
 
@@ -33,8 +34,9 @@ struct config_upstream {
     char *token; /* secret; NULL = anonymous. Resolved from token_file, HF_TOKEN, HF_TOKEN_PATH or
                     the Hub's own token file for the kind huggingface */
     char *token_from; /* where the token came from, for `config show`; NULL = none */
+    char *token_file; /* as configured; NULL = not set */
     char *ca_file;    /* NULL = the system's */
-    char *proxy;      /* NULL = none */
+    char *proxy;      /* NULL = none. May hold a password: never log it */
     struct config_alias *aliases;
     size_t n_aliases;
     struct config_strings include, exclude; /* globs over file paths */
@@ -72,6 +74,8 @@ struct config {
     size_t n_upstreams;
     struct config_access *access; /* first match wins; n 0 on loopback = anyone may do anything */
     size_t n_access;
+    struct config_origin *origins; /* where values came from, for `config show` */
+    size_t n_origins;
 };
 
 /* Flags that the command line gave; NULL = not given. */
@@ -85,11 +89,22 @@ struct config_flags {
 int config_load(const struct config_flags *flags, char **environ_, struct config **ret,
                 struct error *err);
 void config_free(struct config *c);
+static inline void config_free_p(struct config **c)
+{
+    config_free(*c);
+}
+#define _cleanup_config_ _cleanup_(config_free_p)
+/* Parses and validates a text as config_load() does a file, over the defaults: no environment, no
+ * flags, and no other file is touched, so no token is resolved. `name` is for error texts. */
+int config_parse_text(const char *name, const char *text, size_t len, struct config **ret,
+                      struct error *err);
 
 /* Effective values as JSON with comments that say where each came from; secrets are `"***"`. */
 int config_show(const struct config *c, struct strbuf *to, struct error *err);
-/* The reference text of every key, for docs/config.md (markdown) and `--help`. */
+/* The reference text of every key, for docs/config.md (markdown) and `config reference`. */
 void config_reference(struct strbuf *to);
+/* One line for each flag of struct config_flags but --config, for `--help`. */
+void config_flags_help(struct strbuf *to);
 
 /* Whether anonymous clients may do this to the repository. */
 bool config_access_allows(const struct config *c, const char *repository,

@@ -1,0 +1,223 @@
+#include "config/config.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "config/config_private.h"
+
+#define FILE_MAX (1u << 20)
+
+const char *origin_get(const struct config *c, const char *path)
+{
+    for (size_t i = 0; i < c->n_origins; i++)
+        if (strcmp(c->origins[i].path, path) == 0)
+            return c->origins[i].from;
+    return NULL;
+}
+
+int origin_put_text(struct config *c, const char *path, const char *from, struct error *err)
+{
+    _cleanup_free_ char *copy = strdup(from);
+    _cleanup_free_ char *name = strdup(path);
+    if (!copy || !name)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < c->n_origins; i++) {
+        if (strcmp(c->origins[i].path, path) == 0) {
+            free(c->origins[i].from);
+            c->origins[i].from = TAKE_PTR(copy);
+            return 0;
+        }
+    }
+    struct config_origin *grown = realloc(c->origins, (c->n_origins + 1) * sizeof(*grown));
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    c->origins = grown;
+    c->origins[c->n_origins++] = (struct config_origin){TAKE_PTR(name), TAKE_PTR(copy)};
+    return 0;
+}
+
+int origin_put(struct config *c, const char *path, const struct place *at, struct error *err)
+{
+    char from[300];
+    if (at->source->kind == SOURCE_FILE)
+        snprintf(from, sizeof(from), "%.280s:%u", at->source->name, at->line);
+    else
+        snprintf(from, sizeof(from), "%.290s", at->source->name);
+    return origin_put_text(c, path, from, err);
+}
+
+void origin_drop_list(struct config *c, const char *list)
+{
+    size_t n = strlen(list), kept = 0;
+    for (size_t i = 0; i < c->n_origins; i++) {
+        struct config_origin *o = &c->origins[i];
+        if (strncmp(o->path, list, n) == 0 && o->path[n] == '[') {
+            free(o->path);
+            free(o->from);
+        } else {
+            c->origins[kept++] = *o;
+        }
+    }
+    c->n_origins = kept;
+}
+
+void config_free(struct config *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        value_free_all(&c->upstreams[i], SCOPE_UPSTREAM);
+        free(c->upstreams[i].token_from);
+    }
+    free(c->upstreams);
+    for (size_t i = 0; i < c->n_access; i++)
+        value_free_all(&c->access[i], SCOPE_ACCESS);
+    free(c->access);
+    value_free_all(c, SCOPE_ROOT);
+    for (size_t i = 0; i < c->n_origins; i++) {
+        free(c->origins[i].path);
+        free(c->origins[i].from);
+    }
+    free(c->origins);
+    free(c);
+}
+
+static int new_config(struct config **ret, struct error *err)
+{
+    _cleanup_config_ struct config *c = calloc(1, sizeof(*c));
+    if (!c)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (value_set_defaults(c, SCOPE_ROOT, err) < 0)
+        return -1;
+    *ret = TAKE_PTR(c);
+    return 0;
+}
+
+static int apply_text(struct config *c, const char *name, const char *text, size_t len,
+                      struct error *err)
+{
+    _cleanup_jsonc_ struct jsonc *root = NULL;
+    struct source source = {SOURCE_FILE, name};
+    unsigned line = 0;
+    if (jsonc_parse(text, len, &root, &line, err) < 0)
+        return err_wrap(err, "%.200s:%u", name, line);
+    return document_apply(c, root, &source, err);
+}
+
+static int apply_file(struct config *c, const struct config_flags *flags, char **environ_,
+                      struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    const char *name = flags->file ? flags->file : environment_get(environ_, "WEIGHBRIDGE_CONFIG");
+    if (!name)
+        return 0;
+    if (fs_read_file(name, FILE_MAX, &text, err) < 0)
+        return err_wrap(err, "the configuration cannot be read");
+    return apply_text(c, name, strbuf_str(&text), text.len, err);
+}
+
+static int apply_flag(struct config *c, const char *flag, const char *value, struct error *err)
+{
+    char name[32], path[64];
+    const struct config_key *key = config_key_of_flag(flag);
+    struct source source = {SOURCE_FLAG, name};
+    struct place at = {&source, 0, path};
+    void *base = c;
+    if (!value)
+        return 0;
+    snprintf(name, sizeof(name), "--%s", flag);
+    snprintf(path, sizeof(path), "%s", key->path);
+    if (config_key_scope(key) == SCOPE_UPSTREAM) { /* --hub: the url of the upstream `hf` */
+        size_t i = 0;
+        while (i < c->n_upstreams && strcmp(c->upstreams[i].prefix, "hf") != 0)
+            i++;
+        if (i == c->n_upstreams)
+            return err_set(err, ERR_INVALID,
+                           "%s: the configuration has no upstream with the prefix \"hf\"", name);
+        snprintf(path, sizeof(path), "upstreams[%zu].%s", i, config_key_name(key));
+        base = &c->upstreams[i];
+    }
+    if (value_set_text(base, key, value, &at, err) < 0)
+        return -1;
+    return origin_put(c, path, &at, err);
+}
+
+static int apply_flags(struct config *c, const struct config_flags *f, struct error *err)
+{
+    if (apply_flag(c, "listen", f->listen, err) < 0 || apply_flag(c, "data", f->data, err) < 0 ||
+        apply_flag(c, "hub", f->hub, err) < 0 || apply_flag(c, "log-level", f->log_level, err) < 0)
+        return -1;
+    return apply_flag(c, "external-url", f->external_url, err);
+}
+
+/* A file that is named and cannot be read is better found now than at the first request. */
+static int check_ca_files(const struct config *c, struct error *err)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        const char *file = c->upstreams[i].ca_file;
+        char path[64];
+        if (!file || access(file, R_OK) == 0)
+            continue;
+        snprintf(path, sizeof(path), "upstreams[%zu].ca_file", i);
+        const char *from = origin_get(c, path);
+        return err_set(err, ERR_INVALID, "%.200s: %s: %.300s cannot be read: %s",
+                       from ? from : "default", path, file, strerror(errno));
+    }
+    return 0;
+}
+
+int config_load(const struct config_flags *flags, char **environ_, struct config **ret,
+                struct error *err)
+{
+    _cleanup_config_ struct config *c = NULL;
+    if (new_config(&c, err) < 0 || apply_file(c, flags, environ_, err) < 0 ||
+        environment_apply_lists(c, environ_, err) < 0)
+        return -1;
+    if (!origin_get(c, "upstreams") && document_default_upstream(c, err) < 0)
+        return -1;
+    if (document_check(c, err) < 0 || environment_apply_keys(c, environ_, err) < 0 ||
+        apply_flags(c, flags, err) < 0 || secrets_resolve(c, environ_, err) < 0 ||
+        proxies_resolve(c, environ_, err) < 0 || check_ca_files(c, err) < 0)
+        return -1;
+    *ret = TAKE_PTR(c);
+    return 0;
+}
+
+int config_parse_text(const char *name, const char *text, size_t len, struct config **ret,
+                      struct error *err)
+{
+    static char *nothing[] = {NULL};
+    _cleanup_config_ struct config *c = NULL;
+    if (new_config(&c, err) < 0 || apply_text(c, name, text, len, err) < 0)
+        return -1;
+    if (!origin_get(c, "upstreams") && document_default_upstream(c, err) < 0)
+        return -1;
+    if (document_check(c, err) < 0 || proxies_resolve(c, nothing, err) < 0)
+        return -1;
+    *ret = TAKE_PTR(c);
+    return 0;
+}
+
+bool config_access_allows(const struct config *c, const char *repository, enum access_action action)
+{
+    if (c->n_access == 0)
+        return true;
+    for (size_t i = 0; i < c->n_access; i++)
+        if (fnmatch(c->access[i].repositories, repository, 0) == 0)
+            return (c->access[i].allow & (unsigned)action) == (unsigned)action;
+    return false;
+}
+
+const struct config_upstream *config_upstream_of(const struct config *c, const char *repository)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        size_t n = strlen(c->upstreams[i].prefix);
+        if (strncmp(repository, c->upstreams[i].prefix, n) == 0 && repository[n] == '/')
+            return &c->upstreams[i];
+    }
+    return NULL;
+}

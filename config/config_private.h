@@ -1,0 +1,87 @@
+/* Shared inside config/ only: where a value was given, and the steps of config_load(). */
+#ifndef WB_CONFIG_CONFIG_PRIVATE_H
+#define WB_CONFIG_CONFIG_PRIVATE_H
+
+#include "config/config.h"
+#include "config/jsonc.h"
+#include "config/table.h"
+
+enum source_kind { SOURCE_FILE, SOURCE_VARIABLE, SOURCE_FLAG };
+
+struct source {
+    enum source_kind kind;
+    const char *name; /* borrowed: "weighbridge.json", "WEIGHBRIDGE_LISTEN", "--listen" */
+};
+
+/* What is being looked at: for error texts and for `config show`. */
+struct place {
+    const struct source *source;
+    unsigned line; /* of a file */
+    const char *path;
+};
+
+/* ERR_INVALID with `FILE:LINE: path: ` or `VARIABLE: path: ` in front. Returns -1. */
+int place_fail(const struct place *at, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Paths and where their values came from; a path that is absent has its default. */
+struct config_origin {
+    char *path;
+    char *from; /* "weighbridge.json:12", "WEIGHBRIDGE_LISTEN", "--listen" */
+};
+
+/* NULL = default. */
+const char *origin_get(const struct config *c, const char *path);
+int origin_put(struct config *c, const char *path, const struct place *at, struct error *err);
+int origin_put_text(struct config *c, const char *path, const char *from, struct error *err);
+/* Forgets everything that is said about an element of the list: "upstreams" -> "upstreams[...". */
+void origin_drop_list(struct config *c, const char *list);
+
+/* ---- values (value.c): one node into one field --------------------------------------------- */
+
+/* base: the struct of the key's scope. What was in the field before is freed. */
+int value_set(void *base, const struct config_key *key, const struct jsonc *node,
+              const struct place *at, struct error *err);
+/* The same from a text (a variable, a flag, a default). */
+int value_set_text(void *base, const struct config_key *key, const char *text,
+                   const struct place *at, struct error *err);
+/* Sets every key of the scope that has a default. */
+int value_set_defaults(void *base, enum key_scope scope, struct error *err);
+/* Frees what the keys of the scope own. */
+void value_free_all(void *base, enum key_scope scope);
+
+/* NULL when fine, else what is wrong with it. Never repeats the URL, which may hold a password.
+ * schemes: "http|https". Only a proxy may have user information. */
+const char *url_check(const char *url, const char *schemes, bool may_have_user);
+/* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
+char *url_host(const char *url);
+
+/* ---- documents (document.c): a parsed file or variable into the structs --------------------- */
+
+int document_apply(struct config *c, const struct jsonc *root, const struct source *source,
+                   struct error *err);
+/* The value of the key "upstreams" or "access". */
+int document_apply_list(struct config *c, const struct config_key *key, const struct jsonc *list,
+                        const struct place *at, struct error *err);
+/* One upstream `hf` when nothing says otherwise. */
+int document_default_upstream(struct config *c, struct error *err);
+/* What can only be judged when all is read: prefixes that clash. */
+int document_check(const struct config *c, struct error *err);
+
+/* ---- environment (environment.c, secrets.c, proxy.c) ---------------------------------------- */
+
+/* The value of a variable, NULL when it is not there or empty. */
+const char *environment_get(char **environ_, const char *name);
+/* WEIGHBRIDGE_UPSTREAMS and WEIGHBRIDGE_ACCESS, which replace the file's lists. */
+int environment_apply_lists(struct config *c, char **environ_, struct error *err);
+/* Every other variable; unknown ones are refused. */
+int environment_apply_keys(struct config *c, char **environ_, struct error *err);
+
+/* Finds each upstream's token; reads token files. */
+int secrets_resolve(struct config *c, char **environ_, struct error *err);
+/* Trims; NULL when fine, else what is wrong with it. */
+const char *secret_check(char *text);
+/* Settles `proxy`: "none" and not set become NULL, the environment's is taken over. */
+int proxies_resolve(struct config *c, char **environ_, struct error *err);
+
+#endif

@@ -1,0 +1,244 @@
+/* A parsed document into the structs: finds each member in the table, refuses what is not there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config_private.h"
+
+#define PATH_LIMIT 256
+
+struct walk {
+    struct config *c;
+    const struct source *source;
+    struct error *err;
+};
+
+/* Whether the table has keys directly under `parent` ("" = the root, "log.", "upstreams[]."), and
+ * the name of the i-th; names repeat for a section. */
+static bool child_name(const struct config_key *key, const char *parent, char name[static 64])
+{
+    size_t n = strlen(parent);
+    if (strncmp(key->path, parent, n) != 0)
+        return false;
+    size_t len = strcspn(key->path + n, ".[");
+    if (len >= 64)
+        return false;
+    memcpy(name, key->path + n, len);
+    name[len] = '\0';
+    return true;
+}
+
+/* The path of a key elsewhere in the table that ends in this name, NULL when there is none. */
+static const char *find_elsewhere(const char *name)
+{
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *dot = strrchr(keys[i].path, '.');
+        if (strcmp(dot ? dot + 1 : keys[i].path, name) == 0 || strcmp(keys[i].path, name) == 0)
+            return keys[i].path;
+    }
+    return NULL;
+}
+
+static int unknown_key(const char *parent, const char *name, const struct place *at,
+                       struct error *err)
+{
+    char best[64] = "", known[400] = "", child[64];
+    unsigned best_distance = ~0u;
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!child_name(&keys[i], parent, child))
+            continue;
+        unsigned distance = edit_distance(name, child);
+        if (distance < best_distance) {
+            best_distance = distance;
+            strcpy(best, child);
+        }
+        size_t len = strlen(known);
+        if (len < strlen(child) || strcmp(known + len - strlen(child), child) != 0)
+            snprintf(known + len, sizeof(known) - len, "%s%s", len ? ", " : "", child);
+    }
+    if (edit_is_near(name, best_distance))
+        return place_fail(at, err, "unknown key; did you mean \"%s\"?", best);
+    const char *elsewhere = find_elsewhere(name);
+    if (elsewhere)
+        return place_fail(at, err, "unknown key; did you mean %s?", elsewhere);
+    return place_fail(at, err, "unknown key; the nearest is \"%s\", and those known here are: %s",
+                      best, known);
+}
+
+static int walk_object(const struct walk *w, const struct jsonc *object, const char *parent,
+                       const char *path, void *base);
+
+static int walk_member(const struct walk *w, const struct jsonc *m, const char *parent,
+                       const char *path, void *base)
+{
+    char table_path[PATH_LIMIT], full[PATH_LIMIT];
+    struct place at = {w->source, m->line, full};
+    snprintf(full, sizeof(full), "%s%.100s", path, m->key);
+    snprintf(table_path, sizeof(table_path), "%s%.100s", parent, m->key);
+    /* A key that is spelled like a path ("log.level") would be found in the table. */
+    if (strpbrk(m->key, ".[]") || strlen(m->key) > 100)
+        return unknown_key(parent, m->key, &at, w->err);
+    const struct config_key *key = config_key_find(table_path);
+    if (key && (key->type == KEY_UPSTREAMS || key->type == KEY_ACCESS_LIST))
+        return document_apply_list(w->c, key, m, &at, w->err);
+    if (key) {
+        if (value_set(base, key, m, &at, w->err) < 0)
+            return -1;
+        return origin_put(w->c, full, &at, w->err);
+    }
+    if (!config_key_is_section(table_path))
+        return unknown_key(parent, m->key, &at, w->err);
+    if (m->type != JSONC_OBJECT)
+        return place_fail(&at, w->err, "must be an object, not %s", jsonc_type_name(m->type));
+    strncat(full, ".", sizeof(full) - strlen(full) - 1);
+    strncat(table_path, ".", sizeof(table_path) - strlen(table_path) - 1);
+    return walk_object(w, m, table_path, full, base);
+}
+
+static int walk_object(const struct walk *w, const struct jsonc *object, const char *parent,
+                       const char *path, void *base)
+{
+    for (const struct jsonc *m = object->first; m; m = m->next)
+        if (walk_member(w, m, parent, path, base) < 0)
+            return -1;
+    return 0;
+}
+
+int document_apply(struct config *c, const struct jsonc *root, const struct source *source,
+                   struct error *err)
+{
+    struct walk w = {c, source, err};
+    struct place at = {source, root->line, ""};
+    if (root->type != JSONC_OBJECT)
+        return place_fail(&at, err, "the configuration must be an object, not %s",
+                          jsonc_type_name(root->type));
+    return walk_object(&w, root, "", "", c);
+}
+
+static int check_required(const struct config *c, const struct place *at, enum key_scope scope,
+                          struct error *err)
+{
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        char path[PATH_LIMIT];
+        if (!keys[i].required || config_key_scope(&keys[i]) != scope)
+            continue;
+        snprintf(path, sizeof(path), "%s.%s", at->path, config_key_name(&keys[i]));
+        if (!origin_get(c, path))
+            return place_fail(at, err, "has no \"%s\"", config_key_name(&keys[i]));
+    }
+    return 0;
+}
+
+/* One element of a list into `base`, which is zero. */
+static int apply_element(const struct walk *w, const struct config_key *key,
+                         const struct jsonc *node, size_t index, void *base)
+{
+    char path[64], member_path[80], parent[64];
+    enum key_scope scope = key->type == KEY_UPSTREAMS ? SCOPE_UPSTREAM : SCOPE_ACCESS;
+    struct place at = {w->source, node->line, path};
+    snprintf(path, sizeof(path), "%s[%zu]", key->path, index);
+    snprintf(member_path, sizeof(member_path), "%s.", path);
+    snprintf(parent, sizeof(parent), "%s[].", key->path);
+    if (node->type != JSONC_OBJECT)
+        return place_fail(&at, w->err, "must be an object, not %s", jsonc_type_name(node->type));
+    if (value_set_defaults(base, scope, w->err) < 0 ||
+        walk_object(w, node, parent, member_path, base) < 0)
+        return -1;
+    return check_required(w->c, &at, scope, w->err);
+}
+
+static void drop_list(struct config *c, const struct config_key *key)
+{
+    origin_drop_list(c, key->path);
+    if (key->type == KEY_UPSTREAMS) {
+        for (size_t i = 0; i < c->n_upstreams; i++)
+            value_free_all(&c->upstreams[i], SCOPE_UPSTREAM);
+        free(c->upstreams);
+        c->upstreams = NULL;
+        c->n_upstreams = 0;
+        return;
+    }
+    for (size_t i = 0; i < c->n_access; i++)
+        value_free_all(&c->access[i], SCOPE_ACCESS);
+    free(c->access);
+    c->access = NULL;
+    c->n_access = 0;
+}
+
+int document_apply_list(struct config *c, const struct config_key *key, const struct jsonc *list,
+                        const struct place *at, struct error *err)
+{
+    struct walk w = {c, at->source, err};
+    const bool upstreams = key->type == KEY_UPSTREAMS;
+    size_t n = 0;
+    if (list->type != JSONC_ARRAY)
+        return place_fail(at, err, "must be a list of objects, not %s",
+                          jsonc_type_name(list->type));
+    for (const struct jsonc *e = list->first; e; e = e->next)
+        n++;
+    /* An empty list of rules would read like "nothing is allowed" and mean the contrary. */
+    if (n == 0 && !upstreams)
+        return place_fail(at, err, "must not be empty: leave it out, or write a rule");
+    drop_list(c, key);
+    void *elements = calloc(n + 1, upstreams ? sizeof(*c->upstreams) : sizeof(*c->access));
+    if (!elements)
+        return err_set(err, ERR_NOMEM, "out of memory for the configuration");
+    if (upstreams)
+        c->upstreams = elements;
+    else
+        c->access = elements;
+    for (const struct jsonc *e = list->first; e; e = e->next) {
+        size_t i = upstreams ? c->n_upstreams++ : c->n_access++;
+        void *base = upstreams ? (void *)&c->upstreams[i] : (void *)&c->access[i];
+        if (apply_element(&w, key, e, i, base) < 0)
+            return -1;
+    }
+    return origin_put(c, at->path, at, err);
+}
+
+int document_default_upstream(struct config *c, struct error *err)
+{
+    c->upstreams = calloc(1, sizeof(*c->upstreams));
+    if (!c->upstreams)
+        return err_set(err, ERR_NOMEM, "out of memory for the configuration");
+    c->n_upstreams = 1;
+    if (value_set_defaults(&c->upstreams[0], SCOPE_UPSTREAM, err) < 0)
+        return -1;
+    c->upstreams[0].prefix = strdup("hf");
+    if (!c->upstreams[0].prefix)
+        return err_set(err, ERR_NOMEM, "out of memory for the configuration");
+    return 0;
+}
+
+/* b begins with a and ends there or at a part's end. */
+static bool lies_within(const char *b, const char *a)
+{
+    size_t n = strlen(a);
+    return strncmp(a, b, n) == 0 && (b[n] == '\0' || b[n] == '/');
+}
+
+int document_check(const struct config *c, struct error *err)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        for (size_t j = 0; j < c->n_upstreams; j++) {
+            const char *a = c->upstreams[j].prefix, *b = c->upstreams[i].prefix;
+            if (i == j || !lies_within(b, a) || (j > i && strcmp(a, b) == 0))
+                continue;
+            char path[PATH_LIMIT];
+            snprintf(path, sizeof(path), "upstreams[%zu].prefix", i);
+            const char *from = origin_get(c, path);
+            return err_set(err, ERR_INVALID, "%.200s: %s: \"%s\" %s upstreams[%zu].prefix%s%s%s",
+                           from ? from : "default", path, b,
+                           strcmp(a, b) == 0 ? "is also" : "lies within", j,
+                           strcmp(a, b) == 0 ? "" : " \"", strcmp(a, b) == 0 ? "" : a,
+                           strcmp(a, b) == 0 ? "" : "\"");
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,152 @@
+/* Tokens. In this order: WEIGHBRIDGE_UPSTREAMS_<PREFIX>_TOKEN, token_file (or its variable), and
+ * for the Hub's own credentials what its tools use: HF_TOKEN, HF_TOKEN_PATH, the file that its
+ * login command writes. No error text repeats a token, or a file name, which may be a token that
+ * was put into the wrong key. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "config/config_private.h"
+
+#define TOKEN_FILE_MAX 16384
+
+const char *secret_check(char *text)
+{
+    size_t begin = strspn(text, " \t\r\n"), n = strlen(text);
+    while (n > begin && strchr(" \t\r\n", text[n - 1]))
+        n--;
+    memmove(text, text + begin, n - begin);
+    text[n - begin] = '\0';
+    if (!text[0])
+        return "is empty";
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        if (*p <= 0x20 || *p >= 0x7f)
+            return "holds a space, a control character or a letter outside ASCII";
+    return NULL;
+}
+
+static int give(struct config_upstream *u, const char *text, const char *from, struct error *err)
+{
+    char *token = strdup(text), *origin = strdup(from);
+    if (!token || !origin) {
+        free(token);
+        free(origin);
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    free(u->token);
+    free(u->token_from);
+    u->token = token;
+    u->token_from = origin;
+    return 0;
+}
+
+/* The token in a file. 1 taken, 0 no such file, -1. `what` names the setting in errors. */
+static int take_file(struct config_upstream *u, const char *path, const char *what,
+                     struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    struct error why = ERROR_INIT;
+    if (fs_read_file(path, TOKEN_FILE_MAX, &b, &why) < 0) {
+        if (why.code == ERR_NOT_FOUND)
+            return 0;
+        const char *reason =
+            why.code == ERR_TOO_LARGE ? "it is too large for a token" : strrchr(why.text, ':');
+        return err_set(err, why.code == ERR_TOO_LARGE ? ERR_INVALID : why.code,
+                       "%.300s: the token file cannot be read: %s", what,
+                       reason ? reason + strspn(reason, ": ") : "input/output error");
+    }
+    int rc = 1;
+    const char *wrong = strlen(strbuf_str(&b)) != b.len ? "holds a NUL byte" : NULL;
+    if (!wrong && b.len)
+        wrong = secret_check(b.data);
+    if (wrong || !b.len)
+        rc = err_set(err, ERR_INVALID, "%.300s: the token in the file %s", what,
+                     wrong ? wrong : "is empty");
+    else if (give(u, b.data, what, err) < 0)
+        rc = -1;
+    if (b.data)
+        explicit_bzero(b.data, b.cap);
+    return rc;
+}
+
+/* The file that the Hub's login command writes. 1 path, 0 no home directory, -1. */
+static int login_file(char **environ_, struct strbuf *to)
+{
+    const char *hf_home = environment_get(environ_, "HF_HOME");
+    const char *cache = environment_get(environ_, "XDG_CACHE_HOME");
+    const char *home = environment_get(environ_, "HOME");
+    if (hf_home)
+        strbuf_printf(to, "%s/token", hf_home);
+    else if (cache)
+        strbuf_printf(to, "%s/huggingface/token", cache);
+    else if (home)
+        strbuf_printf(to, "%s/.cache/huggingface/token", home);
+    return !strbuf_failed(to) && to->len;
+}
+
+static int take_hub_credentials(struct config_upstream *u, char **environ_, struct error *err)
+{
+    const char *token = environment_get(environ_, "HF_TOKEN");
+    const char *path = environment_get(environ_, "HF_TOKEN_PATH");
+    if (token) {
+        _cleanup_free_ char *copy = strdup(token);
+        if (!copy)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        const char *wrong = secret_check(copy);
+        int rc = wrong ? err_set(err, ERR_INVALID, "HF_TOKEN: the token %s", wrong)
+                       : give(u, copy, "HF_TOKEN", err);
+        explicit_bzero(copy, strlen(token));
+        return rc;
+    }
+    if (path) { /* the Hub's tools take a file that is not there for "not logged in" */
+        int rc = take_file(u, path, "HF_TOKEN_PATH", err);
+        return rc < 0 ? -1 : 0;
+    }
+    _cleanup_strbuf_ struct strbuf login = STRBUF_INIT;
+    if (!login_file(environ_, &login))
+        return strbuf_failed(&login) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+    /* Nobody asked for this file: when it cannot be read (another user's home), there is none. */
+    if (access(login.data, R_OK) < 0)
+        return 0;
+    return take_file(u, login.data, login.data, err) < 0 ? -1 : 0;
+}
+
+/* The Hub's own variables say nothing of an upstream, so they must not reach a wrong one (a mirror
+ * of somebody else's): they are for the Hub itself, or for the one endpoint that stands for it. */
+static bool may_have_hub_credentials(const struct config *c, const struct config_upstream *u)
+{
+    size_t hubs = 0;
+    for (size_t i = 0; i < c->n_upstreams; i++)
+        hubs += c->upstreams[i].kind == UPSTREAM_HUGGINGFACE;
+    if (u->kind != UPSTREAM_HUGGINGFACE)
+        return false;
+    return hubs == 1 || strcmp(u->url, "https://huggingface.co") == 0;
+}
+
+static int resolve(struct config *c, size_t i, char **environ_, struct error *err)
+{
+    struct config_upstream *u = &c->upstreams[i];
+    char path[64], what[400];
+    if (u->token) /* its own variable */
+        return 0;
+    if (!u->token_file)
+        return may_have_hub_credentials(c, u) ? take_hub_credentials(u, environ_, err) : 0;
+    if (strcmp(u->token_file, "none") == 0)
+        return 0;
+    snprintf(path, sizeof(path), "upstreams[%zu].token_file", i);
+    const char *from = origin_get(c, path);
+    snprintf(what, sizeof(what), "%.250s: %s", from ? from : "default", path);
+    int rc = take_file(u, u->token_file, what, err);
+    if (rc == 0)
+        return err_set(err, ERR_INVALID, "%s: there is no such file", what);
+    return rc < 0 ? -1 : 0;
+}
+
+int secrets_resolve(struct config *c, char **environ_, struct error *err)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++)
+        if (resolve(c, i, environ_, err) < 0)
+            return -1;
+    return 0;
+}

@@ -1,0 +1,244 @@
+#include "config/table.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "config/config.h"
+
+#define ROOT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
+#define UP(member)                                                                                 \
+    offsetof(struct config_upstream, member), sizeof(((struct config_upstream *)0)->member)
+#define ACCESS(member)                                                                             \
+    offsetof(struct config_access, member), sizeof(((struct config_access *)0)->member)
+
+#define MINUTE 60u
+#define HOUR 3600u
+#define DAY 86400u
+#define TEXT_LIMIT 4096u
+
+/* clang-format off */
+static const struct config_key keys[] = {
+    {"listen", KEY_ADDRESS, ROOT(listen_host), 0, 0, "127.0.0.1:5000", NULL, NULL, "listen",
+     "address and port to listen on, `[::1]:5000` for IPv6; port 0 picks a free one; an address "
+     "that is not loopback needs `access`", false},
+    {"data", KEY_TEXT, ROOT(data), 0, TEXT_LIMIT, "./weighbridge-data", NULL, NULL, "data",
+     "directory of blobs and metadata, made when missing; relative to the working directory",
+     false},
+    {"external_url", KEY_URL, ROOT(external_url), 0, TEXT_LIMIT, NULL, NULL, NULL, "external-url",
+     "what clients reach the server by; not set: each request's own Host", false},
+
+    {"log.level", KEY_WORD, ROOT(log_level), 0, 0, "info", "error|warn|info|debug", NULL,
+     "log-level",
+     "least important kind of line that is logged", false},
+
+    {"limits.clients", KEY_NUMBER, ROOT(max_clients), 1, 100000, "4096", NULL, "connections", NULL,
+     "client connections at once; further ones are answered with 503 and Retry-After", false},
+    {"limits.transfers", KEY_NUMBER, ROOT(max_transfers), 1, 1024, "16", NULL, "downloads", NULL,
+     "downloads from upstreams at once; further ones wait", false},
+    {"limits.free_percent", KEY_NUMBER, ROOT(free_floor_percent), 0, 90, "5", NULL, "%", NULL,
+     "part of the data directory's filesystem that stays free; below it nothing more is stored",
+     false},
+
+    {"timeouts.drain", KEY_DURATION, ROOT(drain_s), 0, HOUR, "30s", NULL, NULL, NULL,
+     "how long running answers may take after SIGTERM", false},
+    {"timeouts.client", KEY_DURATION, ROOT(client_timeout_s), 1, DAY, "60s", NULL, NULL, NULL,
+     "a client connection on which nothing moves for so long is closed", false},
+
+    {"transfers.finish_abandoned", KEY_BOOL, ROOT(finish_abandoned), 0, 0, "true", NULL, NULL, NULL,
+     "finish a download that every client has left", false},
+
+    {"upstreams", KEY_UPSTREAMS, ROOT(upstreams), 0, 0, NULL, NULL, NULL, NULL,
+     "remotes that content comes from; not set: the one upstream `hf` at https://huggingface.co; "
+     "`[]`: none", false},
+    {"upstreams[].prefix", KEY_PREFIX, UP(prefix), 0, 100, NULL, NULL, NULL, NULL,
+     "first part of the repository names that this upstream answers for: `hf` serves `hf/...`",
+     true},
+    {"upstreams[].kind", KEY_INDEX, UP(kind), 0, 0, "huggingface", "huggingface", NULL, NULL,
+     "protocol of the upstream", false},
+    {"upstreams[].url", KEY_URL, UP(url), 0, TEXT_LIMIT, "https://huggingface.co", NULL, NULL,
+     "hub",
+     "endpoint of the upstream", false},
+    {"upstreams[].token_file", KEY_TEXT, UP(token_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "file that holds the token; `none`: anonymous, whatever the Hub's own variables say", false},
+    {"upstreams[].token", KEY_SECRET, UP(token), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "the token itself; only as an environment variable, never in the file", false},
+    {"upstreams[].ca_file", KEY_TEXT, UP(ca_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "PEM file of the certificate authorities to trust instead of the system's", false},
+    {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "proxy URL; `none`: no proxy; not set: HTTPS_PROXY or HTTP_PROXY unless NO_PROXY excepts the "
+     "host", false},
+    {"upstreams[].aliases", KEY_ALIASES, UP(aliases), 0, 0, NULL, NULL, NULL, NULL,
+     "names to look for under another id, for a Hub that does not redirect: "
+     "`{\"org/name\": \"Org/Name\"}`", false},
+    {"upstreams[].include", KEY_GLOBS, UP(include), 0, 1000, NULL, NULL, NULL, NULL,
+     "globs of the files that an import takes (`*` also matches `/`); empty: all", false},
+    {"upstreams[].exclude", KEY_GLOBS, UP(exclude), 0, 1000, NULL, NULL, NULL, NULL,
+     "globs of the files that an import leaves out", false},
+    {"upstreams[].allow_pickle", KEY_BOOL, UP(allow_pickle), 0, 0, "false", NULL, NULL, NULL,
+     "import pickle checkpoints (.bin .pt .pth .ckpt .pkl), which can run code when loaded", false},
+    {"upstreams[].inspection", KEY_INDEX, UP(inspection_required), 0, 0, "best-effort",
+     "best-effort|required", NULL, NULL,
+     "what a weight file whose header cannot be read does to an import: a note in the manifest, or "
+     "a refusal", false},
+    {"upstreams[].tag_ttl", KEY_DURATION, UP(tag_ttl_s), 0, 30 * DAY, "60s", NULL, NULL, NULL,
+     "how long a branch or tag that was looked up is believed", false},
+    {"upstreams[].negative_ttl", KEY_DURATION, UP(negative_ttl_s), 0, HOUR, "30s", NULL, NULL, NULL,
+     "how long \"there is no such thing\" is believed", false},
+    {"upstreams[].connect_timeout", KEY_DURATION, UP(connect_timeout_s), 1, 5 * MINUTE, "10s", NULL,
+     NULL, NULL, "longest time to connect", false},
+    {"upstreams[].stall_timeout", KEY_DURATION, UP(stall_timeout_s), 1, HOUR, "30s", NULL,
+     NULL, NULL,
+     "a connection on which nothing comes for so long is given up and resumed", false},
+    {"upstreams[].retries", KEY_NUMBER, UP(retries), 0, 100, "5", NULL, "attempts", NULL,
+     "attempts of a broken download that get no further, one after the other, before it fails",
+     false},
+    {"upstreams[].max_connections", KEY_NUMBER, UP(max_connections), 1, 256, "32", NULL,
+     "connections", NULL, "requests to this upstream at once", false},
+    {"upstreams[].header_connections", KEY_NUMBER, UP(header_connections), 1, 64, "8", NULL,
+     "connections", NULL, "weight headers and small files that one import reads at once", false},
+    {"upstreams[].search_limit", KEY_NUMBER, UP(search_limit), 0, 1000, "32", NULL, "commits", NULL,
+     "commits that are tried for a manifest digest that is not known; 0: none", false},
+
+    {"access", KEY_ACCESS_LIST, ROOT(access), 0, 0, NULL, NULL, NULL, NULL,
+     "what clients may do, the first rule that matches a repository counts; not set: everything, "
+     "and only on a loopback address", false},
+    {"access[].repositories", KEY_TEXT, ACCESS(repositories), 0, 1000, NULL, NULL, NULL, NULL,
+     "glob over repository names (`*` also matches `/`); `**`: all", true},
+    {"access[].allow", KEY_ACTIONS, ACCESS(allow), 0, 0, NULL, "pull|push|delete|admin", NULL, NULL,
+     "list of what is allowed; empty: nothing", true},
+};
+/* clang-format on */
+
+const struct config_key *config_keys(size_t *ret_n)
+{
+    *ret_n = ARRAY_LEN(keys);
+    return keys;
+}
+
+const struct config_key *config_key_find(const char *path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (strcmp(keys[i].path, path) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+const struct config_key *config_key_of_flag(const char *flag)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (keys[i].flag && strcmp(keys[i].flag, flag) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+enum key_scope config_key_scope(const struct config_key *key)
+{
+    if (strncmp(key->path, "upstreams[].", 12) == 0)
+        return SCOPE_UPSTREAM;
+    if (strncmp(key->path, "access[].", 9) == 0)
+        return SCOPE_ACCESS;
+    return SCOPE_ROOT;
+}
+
+const char *config_key_name(const struct config_key *key)
+{
+    const char *behind = strstr(key->path, "[].");
+    return behind ? behind + 3 : key->path;
+}
+
+bool config_key_is_section(const char *path)
+{
+    size_t n = strlen(path);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (strncmp(keys[i].path, path, n) == 0 && keys[i].path[n] == '.')
+            return true;
+    return false;
+}
+
+/* Upper case, everything that is no letter or digit as '_'. */
+static void put_upper(struct strbuf *to, const char *s)
+{
+    for (; *s; s++) {
+        char c = *s;
+        if (c >= 'a' && c <= 'z')
+            c = (char)(c - 'a' + 'A');
+        else if (!(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9'))
+            c = '_';
+        strbuf_putc(to, c);
+    }
+}
+
+bool config_key_variable(const struct config_key *key, const char *prefix, struct strbuf *to)
+{
+    enum key_scope scope = config_key_scope(key);
+    if (scope == SCOPE_ACCESS) /* rules have no names: WEIGHBRIDGE_ACCESS sets the whole list */
+        return false;
+    if (key->type == KEY_PREFIX) /* the variables of an upstream are named by it */
+        return false;
+    strbuf_puts(to, "WEIGHBRIDGE_");
+    if (scope == SCOPE_UPSTREAM) {
+        strbuf_puts(to, "UPSTREAMS_");
+        if (prefix)
+            put_upper(to, prefix);
+        else
+            strbuf_puts(to, "<PREFIX>");
+        strbuf_putc(to, '_');
+    }
+    put_upper(to, config_key_name(key));
+    return true;
+}
+
+int config_choice(const char *choices, const char *word)
+{
+    size_t n = strlen(word);
+    int index = 0;
+    for (const char *p = choices; p; index++) {
+        const char *bar = strchr(p, '|');
+        size_t len = bar ? (size_t)(bar - p) : strlen(p);
+        if (len == n && memcmp(p, word, n) == 0)
+            return index;
+        p = bar ? bar + 1 : NULL;
+    }
+    return -1;
+}
+
+#define WORD_MAX 80
+
+static char folded(char c)
+{
+    return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+unsigned edit_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    unsigned rows[3][WORD_MAX + 1]; /* the last two rows of the matrix and the one being filled */
+    if (n > WORD_MAX || m > WORD_MAX)
+        return WORD_MAX;
+    for (unsigned j = 0; j <= m; j++)
+        rows[0][j] = j;
+    for (unsigned i = 1; i <= n; i++) {
+        unsigned *now = rows[i % 3], *up = rows[(i - 1) % 3], *upup = rows[(i + 1) % 3];
+        now[0] = i;
+        for (unsigned j = 1; j <= m; j++) {
+            bool same = folded(a[i - 1]) == folded(b[j - 1]);
+            unsigned d = least(least(up[j], now[j - 1]) + 1, up[j - 1] + !same);
+            if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) &&
+                folded(a[i - 2]) == folded(b[j - 1]))
+                d = least(d, upup[j - 2] + 1);
+            now[j] = d;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+bool edit_is_near(const char *word, unsigned distance)
+{
+    size_t n = strlen(word);
+    return distance <= (n < 4 ? 1 : n < 8 ? 2 : n / 3) && distance < n;
+}

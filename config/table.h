@@ -1,0 +1,72 @@
+/* The table of every configuration key. It drives the parser, the environment variables, `config
+ * show`, the flags' help and docs/config.md, so a key exists in all of them or in none.
+ * Constant; thread-safe. */
+#ifndef WB_CONFIG_TABLE_H
+#define WB_CONFIG_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/strbuf.h"
+
+enum key_type {
+    KEY_ADDRESS,    /* host:port -> listen_host, listen_port */
+    KEY_TEXT,       /* char * */
+    KEY_URL,        /* char *: http or https, no trailing slash */
+    KEY_PROXY,      /* char *: a proxy's URL, or "none" (kept; resolved when all is read) */
+    KEY_PREFIX,     /* char *: a repository name */
+    KEY_WORD,       /* char *: one of `choices` */
+    KEY_INDEX,      /* bool or enum: which one of `choices` */
+    KEY_BOOL,       /* bool */
+    KEY_NUMBER,     /* uintN_t, unsigned: min..max */
+    KEY_DURATION,   /* uint64_t seconds: min..max */
+    KEY_GLOBS,      /* struct config_strings */
+    KEY_ALIASES,    /* struct config_upstream: aliases, n_aliases */
+    KEY_ACTIONS,    /* unsigned: bits of enum access_action */
+    KEY_SECRET,     /* char *: only from the environment */
+    KEY_UPSTREAMS,  /* the list itself */
+    KEY_ACCESS_LIST /* the list itself */
+};
+
+/* Where a key lives: which struct its offset is in. */
+enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS };
+
+struct config_key {
+    const char *path; /* "log.level", "upstreams[].url" */
+    enum key_type type;
+    size_t offset, size;  /* of the field in its scope's struct */
+    uint64_t min, max;    /* numbers and durations; texts: longest length in max */
+    const char *fallback; /* the default, written as in an environment variable; NULL = not set */
+    const char *choices;  /* "error|warn|info|debug" */
+    const char *unit;     /* for the reference: "seconds", "%" ... */
+    const char *flag;     /* "listen" for --listen; NULL = none */
+    const char *doc;      /* one line */
+    bool required;        /* in each element of its list */
+};
+
+/* All keys in the order of documentation; a section's keys stand together. */
+const struct config_key *config_keys(size_t *ret_n);
+/* By whole path; NULL = no such key. */
+const struct config_key *config_key_find(const char *path);
+const struct config_key *config_key_of_flag(const char *flag);
+enum key_scope config_key_scope(const struct config_key *key);
+/* The path behind its list: "url" of "upstreams[].url". */
+const char *config_key_name(const struct config_key *key);
+/* Whether `path` is an object that holds keys ("log"). */
+bool config_key_is_section(const char *path);
+
+/* WEIGHBRIDGE_LOG_LEVEL, WEIGHBRIDGE_UPSTREAMS_HF_URL (prefix: the upstream's). Appends nothing and
+ * returns false for a key that has no variable of its own. */
+bool config_key_variable(const struct config_key *key, const char *prefix, struct strbuf *to);
+
+/* The place of word among choices ("a|b|c"), -1 when it is none of them. */
+int config_choice(const char *choices, const char *word);
+
+/* Insertions, deletions, replacements and swaps of neighbours that lead from a to b, ignoring case.
+ * Long words count as far away. */
+unsigned edit_distance(const char *a, const char *b);
+/* A distance at which `did you mean` still helps. */
+bool edit_is_near(const char *word, unsigned distance);
+
+#endif
