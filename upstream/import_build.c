@@ -1,0 +1,366 @@
+/* One commit and one selection -> manifest, config blob, links, one transaction. */
+#include "upstream/import_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything that one build holds while it runs. */
+struct work_set {
+    const struct build *build;
+    struct commit_files list; /* sorted by path */
+    bool list_stored;
+    struct select_file *selected; /* one for each of the list's files */
+    size_t n_selected;
+    struct want *wants;
+    size_t n_wants;
+    struct modelpack_file *files;
+    struct modelpack_note *notes;
+    size_t n_notes;
+    struct import_link *links; /* config blob first */
+    size_t n_links;
+    struct strbuf config, manifest;
+    struct digest config_digest, manifest_digest;
+    bool by_policy; /* see struct outcome */
+};
+
+static void work_set_done(struct work_set *w)
+{
+    commit_files_done(&w->list);
+    free(w->selected);
+    wants_free(w->wants, w->n_wants);
+    free(w->files);
+    free(w->notes);
+    free(w->links);
+    strbuf_done(&w->config);
+    strbuf_done(&w->manifest);
+}
+#define _cleanup_work_set_ _cleanup_(work_set_done)
+
+static int no_memory(struct error *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* ---- which files ----------------------------------------------------------------------------- */
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct commit_file *)a)->path, ((const struct commit_file *)b)->path);
+}
+
+int build_select(const struct build *b, struct commit_files *list, struct select_file **ret,
+                 struct error *err)
+{
+    const struct config_upstream *c = hub_config(b->hub);
+    const struct select_policy policy = {
+        .include = (const char *const *)c->include.items,
+        .n_include = c->include.n,
+        .exclude = (const char *const *)c->exclude.items,
+        .n_exclude = c->exclude.n,
+        .allow_pickle = c->allow_pickle,
+    };
+    if (list->n)
+        qsort(list->files, list->n, sizeof(*list->files), by_path);
+    _cleanup_free_ struct select_file *files = calloc(list->n ? list->n : 1, sizeof(*files));
+    if (!files)
+        return no_memory(err);
+    for (size_t i = 0; i < list->n; i++) {
+        files[i] = (struct select_file){.path = list->files[i].path, .size = list->files[i].size};
+        if (i > 0 && strcmp(files[i - 1].path, files[i].path) == 0)
+            return err_set(err, ERR_UPSTREAM, "%s at %.12s: the Hub lists %s twice",
+                           b->revision->id, b->revision->commit, files[i].path);
+    }
+    if (select_files(files, list->n, &policy, b->quant, err) < 0)
+        return err_wrap(err, "%s at %.12s", b->revision->id, b->revision->commit);
+    *ret = TAKE_PTR(files);
+    return 0;
+}
+
+static int load_list(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    const char *id = b->revision->id, *commit = b->revision->commit;
+    int rc = store_commit_files_get(b->importer->store, hub_config(b->hub)->prefix, id, commit,
+                                    &w->list, err);
+    if (rc < 0)
+        return -1;
+    w->list_stored = rc > 0;
+    if (rc == 0 && hub_files(b->hub, id, commit, &w->list, err) < 0)
+        return -1;
+    if (build_select(b, &w->list, &w->selected, err) < 0) {
+        w->by_policy = err->code != ERR_NOMEM;
+        return -1;
+    }
+    for (size_t i = 0; i < w->list.n; i++)
+        w->n_selected += w->selected[i].selected;
+    return 0;
+}
+
+/* ---- what has to be read --------------------------------------------------------------------- */
+
+static bool is_parsed_format(enum weights_format f)
+{
+    return f == WEIGHTS_SAFETENSORS || f == WEIGHTS_GGUF;
+}
+
+static int list_wants(struct work_set *w, struct error *err)
+{
+    w->wants = calloc(w->n_selected + 1, sizeof(*w->wants)); /* + a config.json not selected */
+    if (!w->wants)
+        return no_memory(err);
+    for (size_t i = 0; i < w->list.n; i++) {
+        struct commit_file *f = &w->list.files[i];
+        enum weights_format format = weights_format_of(f->path);
+        struct want want = {
+            .file = f,
+            .is_layer = w->selected[i].selected,
+            .keep_text = strcmp(f->path, "config.json") == 0,
+            .inspect =
+                w->selected[i].selected && is_parsed_format(format) ? format : WEIGHTS_UNKNOWN,
+        };
+        if (want.keep_text || want.inspect != WEIGHTS_UNKNOWN || (want.is_layer && !f->has_lfs))
+            w->wants[w->n_wants++] = want;
+    }
+    return 0;
+}
+
+static int check_policy(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    if (!hub_config(b->hub)->inspection_required)
+        return 0;
+    for (size_t i = 0; i < w->n_wants; i++) {
+        if (w->wants[i].inspection != INSPECTION_FAILED)
+            continue;
+        w->by_policy = true;
+        return err_set(err, ERR_DENIED,
+                       "%s at %.12s: %s cannot be inspected (%s), and the upstream \"%s\" has "
+                       "inspection \"required\"; with inspection \"best-effort\" it is "
+                       "imported with a note",
+                       b->revision->id, b->revision->commit, w->wants[i].file->path,
+                       w->wants[i].reason, hub_config(b->hub)->prefix);
+    }
+    return 0;
+}
+
+static int read_all(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    if (list_wants(w, err) < 0)
+        return -1;
+    struct reading reading = {
+        .store = b->importer->store,
+        .hub = b->hub,
+        .repo_id = b->revision->id,
+        .commit = b->revision->commit,
+        .cache = b->cache,
+        .wants = w->wants,
+        .n = w->n_wants,
+    };
+    if (reading_run(&reading, err) < 0)
+        return err_wrap(err, "import of %s at %.12s", b->revision->id, b->revision->commit);
+    return check_policy(w, err);
+}
+
+/* ---- the documents --------------------------------------------------------------------------- */
+
+static int sum_up(struct work_set *w, struct weights *ret, struct error *err)
+{
+    _cleanup_free_ struct sum_file *files =
+        calloc(w->n_selected ? w->n_selected : 1, sizeof(*files));
+    if (!files)
+        return no_memory(err);
+    size_t n = 0, k = 0;
+    for (size_t i = 0; i < w->list.n; i++) {
+        if (!w->selected[i].selected)
+            continue;
+        struct sum_file *f = &files[n++];
+        f->path = w->list.files[i].path;
+        f->format = weights_format_of(f->path);
+        while (k < w->n_wants && strcmp(w->wants[k].file->path, f->path) < 0)
+            k++; /* both are in the order of their paths */
+        if (k < w->n_wants && w->wants[k].file == &w->list.files[i])
+            f->weights = w->wants[k].weights;
+    }
+    return weights_sum(files, n, ret, err);
+}
+
+static int list_files(struct work_set *w, struct error *err)
+{
+    w->files = calloc(w->n_selected ? w->n_selected : 1, sizeof(*w->files));
+    w->notes = calloc(w->n_wants ? w->n_wants : 1, sizeof(*w->notes));
+    if (!w->files || !w->notes)
+        return no_memory(err);
+    size_t n = 0;
+    for (size_t i = 0; i < w->list.n; i++) {
+        const struct commit_file *f = &w->list.files[i];
+        if (!w->selected[i].selected)
+            continue;
+        if (f->sha256.alg != DIGEST_SHA256)
+            return err_set(err, ERR_INTERNAL, "%s: no sha256 after reading it", f->path);
+        w->files[n++] = (struct modelpack_file){
+            .path = f->path,
+            .size = f->size,
+            .digest = f->sha256,
+            .kind = modelpack_kind_of(f->path, f->size),
+        };
+    }
+    for (size_t i = 0; i < w->n_wants; i++)
+        if (w->wants[i].inspection == INSPECTION_FAILED)
+            w->notes[w->n_notes++] = (struct modelpack_note){.path = w->wants[i].file->path,
+                                                             .reason = w->wants[i].reason};
+    return 0;
+}
+
+static int write_documents(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    struct weights sum;
+    int known = sum_up(w, &sum, err);
+    if (known < 0 || list_files(w, err) < 0)
+        return -1;
+    struct modelpack_input in = {
+        .repo_id = b->revision->id,
+        .commit = b->revision->commit,
+        .quant = b->quant,
+        .files = w->files,
+        .n_files = w->n_selected,
+        .weights = known ? &sum : NULL,
+        .notes = w->notes,
+        .n_notes = w->n_notes,
+    };
+    for (size_t i = 0; i < w->n_wants; i++)
+        if (w->wants[i].keep_text && w->wants[i].text.data) {
+            in.config_json = w->wants[i].text.data;
+            in.config_json_len = w->wants[i].text.len;
+        }
+    if (modelpack_build(&in, &w->config, &w->config_digest, &w->manifest, &w->manifest_digest,
+                        err) < 0) {
+        w->by_policy = err->code == ERR_TOO_LARGE;
+        return err_wrap(err, "%s at %.12s", b->revision->id, b->revision->commit);
+    }
+    return 0;
+}
+
+/* ---- the transaction ------------------------------------------------------------------------- */
+
+static int by_digest(const void *a, const void *b)
+{
+    const struct import_link *x = a, *y = b;
+    int c = memcmp(x->digest.raw, y->digest.raw, sizeof(x->digest.raw));
+    return c ? c : strcmp(x->path, y->path);
+}
+
+/* Two paths with the same bytes are two layers and one link. */
+static int list_links(struct work_set *w, struct error *err)
+{
+    w->links = calloc(w->n_selected + 1, sizeof(*w->links));
+    if (!w->links)
+        return no_memory(err);
+    struct import_link *layers = w->links + 1;
+    size_t n = 0;
+    for (size_t i = 0; i < w->n_selected; i++)
+        layers[i] = (struct import_link){
+            .digest = w->files[i].digest, .size = w->files[i].size, .path = w->files[i].path};
+    qsort(layers, w->n_selected, sizeof(*layers), by_digest);
+    for (size_t i = 0; i < w->n_selected; i++) {
+        if (n == 0 || !digest_equal(&layers[n - 1].digest, &layers[i].digest))
+            layers[n++] = layers[i];
+        else if (layers[n - 1].size != layers[i].size)
+            return err_set(err, ERR_UPSTREAM,
+                           "%s at %.12s: the Hub lists %s and %s with one sha256 and two sizes",
+                           w->build->revision->id, w->build->revision->commit, layers[n - 1].path,
+                           layers[i].path);
+    }
+    w->links[0] = (struct import_link){.digest = w->config_digest, .size = w->config.len};
+    w->n_links = n + 1;
+    return 0;
+}
+
+static int commit(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    struct store *s = b->importer->store;
+    struct digest stored;
+    char commit_tag[COMMIT_TAG_MAX];
+    build_commit_tag(b, commit_tag);
+    const char *tags[2] = {commit_tag, b->tag};
+    bool learned = false;
+    for (size_t i = 0; i < w->n_wants; i++)
+        learned = learned || w->wants[i].learned;
+    if (list_links(w, err) < 0 ||
+        store_blob_put(s, w->config.data, w->config.len, &stored, err) < 0)
+        return -1;
+    const struct import_record record = {
+        .repository = b->repository,
+        .upstream = hub_config(b->hub)->prefix,
+        .repo_id = b->revision->id,
+        .commit = b->revision->commit,
+        .tags = tags,
+        .n_tags = b->tag && strcmp(b->tag, commit_tag) != 0 ? 2 : 1,
+        .manifest_digest = w->manifest_digest,
+        .media_type = MODELPACK_MANIFEST_TYPE,
+        .manifest = w->manifest.data,
+        .manifest_len = w->manifest.len,
+        .links = w->links,
+        .n_links = w->n_links,
+        .files = w->list_stored && !learned ? NULL : w->list.files,
+        .n_files = w->list_stored && !learned ? 0 : w->list.n,
+    };
+    return store_commit_import(s, &record, err);
+}
+
+/* ---- build_run ------------------------------------------------------------------------------- */
+
+void build_commit_tag(const struct build *b, char ret[static COMMIT_TAG_MAX])
+{
+    snprintf(ret, COMMIT_TAG_MAX, "%s%s%s", b->revision->commit, b->quant ? "--" : "",
+             b->quant ? b->quant : "");
+}
+
+struct led_build {
+    const struct build *build;
+    bool committed; /* with the build's own tag */
+};
+
+static int lead(void *ctx, struct outcome *ret, struct error *err)
+{
+    struct led_build *l = ctx;
+    /* Another one may have finished between our look and our turn. */
+    int rc = build_find(l->build, &ret->result, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
+    _cleanup_work_set_ struct work_set w = {.build = l->build};
+    rc = load_list(&w, err) < 0 || read_all(&w, err) < 0 || write_documents(&w, err) < 0 ||
+                 commit(&w, err) < 0
+             ? -1
+             : 0;
+    ret->by_policy = w.by_policy;
+    if (rc < 0)
+        return -1;
+    l->committed = true;
+    ret->result.manifest = w.manifest_digest;
+    memcpy(ret->result.commit, l->build->revision->commit, sizeof(ret->result.commit));
+    return 0;
+}
+
+int build_run(const struct build *b, struct outcome *ret, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf key = STRBUF_INIT;
+    struct led_build l = {.build = b};
+    char commit_tag[COMMIT_TAG_MAX];
+    *ret = (struct outcome){0};
+    int rc = build_find(b, &ret->result, err);
+    if (rc < 0)
+        return -1;
+    build_commit_tag(b, commit_tag);
+    strbuf_printf(&key, "%s %s %s", b->repository, b->revision->id, commit_tag);
+    if (strbuf_failed(&key))
+        return no_memory(err);
+    if (rc == 0 && flight_run(&b->importer->builds, key.data, lead, &l, ret, err) < 0)
+        return -1;
+    if (l.committed || !b->tag)
+        return 0;
+    return store_tag_put(b->importer->store, b->repository, b->tag, &ret->result.manifest,
+                         ret->result.commit, err);
+}

@@ -1,0 +1,122 @@
+/* Whether what is stored for a commit and a selection is what a build would give now. It is not
+ * when the policy selects other files, when the repository has been renamed (its id is part of the
+ * documents), or when another packager version made it. Costs no request. */
+#include "upstream/import_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define CONFIG_MAX (1u << 20)
+
+static const char *annotation(const struct json *object, const char *key)
+{
+    return json_str(json_get(json_get(object, "annotations"), key));
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* 1 when the manifest's layers are exactly the selected files, 0 when not, -1. */
+static int same_files(const struct json *manifest, const struct select_file *files, size_t n,
+                      struct error *err)
+{
+    const struct json *layers = json_get(manifest, "layers");
+    size_t n_layers = json_length(layers), i = 0, k = 0;
+    _cleanup_free_ const char **paths = calloc(n_layers ? n_layers : 1, sizeof(*paths));
+    if (!paths)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (const struct json *l = json_first(layers); l && i < n_layers; l = json_next(l)) {
+        paths[i] = annotation(l, "org.cncf.model.filepath");
+        if (!paths[i++])
+            return 0;
+    }
+    qsort(paths, n_layers, sizeof(*paths), by_text);
+    for (i = 0; i < n; i++)
+        if (files[i].selected && (k == n_layers || strcmp(files[i].path, paths[k++]) != 0))
+            return 0;
+    return k == n_layers;
+}
+
+/* 1 when the config blob was written for this repository id and commit. */
+static int same_origin(const struct build *b, const struct json *manifest, struct error *err)
+{
+    struct digest digest;
+    struct blob *blob = NULL;
+    const char *text = json_str(json_get(json_get(manifest, "config"), "digest"));
+    if (!text || digest_parse(text, &digest, NULL) < 0)
+        return 0;
+    int rc = store_blob_open(b->importer->store, &digest, &blob, err);
+    if (rc <= 0)
+        return rc;
+    _cleanup_strbuf_ struct strbuf bytes = STRBUF_INIT;
+    size_t size = blob_size(blob) < CONFIG_MAX ? (size_t)blob_size(blob) : CONFIG_MAX;
+    void *at = strbuf_reserve(&bytes, size ? size : 1);
+    ssize_t n = at ? blob_read(blob, 0, at, size, err) : err_set(err, ERR_NOMEM, "out of memory");
+    blob_close(blob);
+    if (n < 0)
+        return -1;
+    strbuf_advance(&bytes, (size_t)n);
+    _cleanup_json_ struct json *config = NULL;
+    if (json_parse(strbuf_str(&bytes), bytes.len, &config, NULL) < 0)
+        return 0; /* cut short or not ours: build it again */
+    const struct json *descriptor = json_get(config, "descriptor");
+    const char *revision = json_str(json_get(descriptor, "revision"));
+    const char *url = json_str(json_get(descriptor, "sourceURL"));
+    size_t id = strlen(b->revision->id), len = url ? strlen(url) : 0;
+    return revision && strcmp(revision, b->revision->commit) == 0 && len > id &&
+           url[len - id - 1] == '/' && strcmp(url + len - id, b->revision->id) == 0;
+}
+
+static int is_current(const struct build *b, const struct manifest *m, struct error *err)
+{
+    struct store *s = b->importer->store;
+    _cleanup_json_ struct json *document = NULL;
+    if (json_parse(m->bytes, m->len, &document, NULL) < 0)
+        return 0;
+    const char *packager = annotation(document, "org.weighbridge.packager");
+    if (!packager || strcmp(packager, MODELPACK_PACKAGER) != 0)
+        return 0;
+    int rc = same_origin(b, document, err);
+    if (rc <= 0)
+        return rc;
+    struct commit_files list = {0};
+    rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id, b->revision->commit,
+                                &list, err);
+    if (rc <= 0)
+        return rc;
+    struct select_file *selected = NULL;
+    struct error refused = ERROR_INIT;
+    /* What the policy refuses now is for the build to say. */
+    rc = build_select(b, &list, &selected, &refused) < 0
+             ? 0
+             : same_files(document, selected, list.n, err);
+    free(selected);
+    commit_files_done(&list);
+    return rc;
+}
+
+int build_find(const struct build *b, struct import_result *ret, struct error *err)
+{
+    struct store *s = b->importer->store;
+    char commit_tag[COMMIT_TAG_MAX];
+    struct tag tag;
+    struct manifest manifest;
+    build_commit_tag(b, commit_tag);
+    int rc = store_tag_get(s, b->repository, commit_tag, &tag, err);
+    if (rc <= 0)
+        return rc;
+    rc = store_manifest_get(s, b->repository, &tag.digest, &manifest, err);
+    if (rc <= 0)
+        return rc;
+    rc = is_current(b, &manifest, err);
+    manifest_done(&manifest);
+    if (rc <= 0)
+        return rc;
+    ret->manifest = tag.digest;
+    memcpy(ret->commit, b->revision->commit, sizeof(ret->commit));
+    return 1;
+}

@@ -1,0 +1,206 @@
+/* What the files behind import.h share.
+ *
+ *     import.c          a tag from its name to a stored row: readings, aliases, conflicts
+ *     import_names.c    how a tag can be read, and which ref a mistyped one resembles (pure)
+ *     import_search.c   a manifest digest that nobody has, sought in the current refs
+ *     import_build.c    one commit and one selection -> manifest, config blob, links, one commit
+ *     import_read.c     the bytes that this takes: small files and weight headers, in parallel
+ *     import_sum.c      which weight files add up to one model (pure)
+ *     import_current.c  whether what is stored is what a build would give now
+ *     import_memory.c   what is under way, what was not found, who asked us to wait
+ */
+#ifndef WB_UPSTREAM_IMPORT_PRIVATE_H
+#define WB_UPSTREAM_IMPORT_PRIVATE_H
+
+#include <pthread.h>
+
+#include "model/modelpack.h"
+#include "model/select.h"
+#include "model/weights.h"
+#include "upstream/import.h"
+
+/* ---- import_names.c -------------------------------------------------------------------------- */
+
+struct tag_reading {
+    bool is_default;             /* the default branch; revision is empty */
+    char revision[TAG_MAX + 16]; /* as the Hub is asked for it */
+    char spelled[TAG_MAX + 1];   /* the part of the tag that stands for it */
+    char quant[32];              /* canonical label; empty = the whole repository */
+};
+
+#define TAG_READINGS_MAX 4
+/* How a tag can be read, in the order of import_tag(); returns how many, at least one. */
+size_t tag_readings(const char *tag, struct tag_reading ret[static TAG_READINGS_MAX]);
+
+/* How little a ref's name differs from what was asked for: 0 when they are the same but for case
+ * and for what stands between letters and digits ("feature-x", "Feature/X", "feature__x"),
+ * otherwise the edit distance of those forms; REF_FAR when they do not resemble each other. */
+#define REF_FAR 1000u
+unsigned ref_distance(const char *asked, const char *ref);
+
+/* The text for a revision that does not exist. suffix is what follows the revision in the tag
+ * ("--Q4_K_M"), repository what the client would pull from. */
+void missing_revision_text(const char *repository, const char *asked, const char *suffix,
+                           const struct hub_ref *refs, size_t n, char *buf, size_t size);
+
+/* ---- import_memory.c ------------------------------------------------------------------------- */
+
+struct flight;
+struct flights {
+    pthread_mutex_t lock; /* guards: first and every flight in the list */
+    pthread_cond_t landed;
+    struct flight *first;
+};
+int flights_init(struct flights *f, struct error *err);
+void flights_done(struct flights *f);
+
+struct outcome {
+    struct import_result result;
+    bool by_policy; /* failed because of what the commit has and our configuration says: asking the
+                       Hub again will not change it */
+};
+typedef int (*flight_fn)(void *ctx, struct outcome *ret, struct error *err);
+/* Runs fn unless one with the same key is running; then waits for that one. Either way gives fn's
+ * result, error, and *ret, which is filled in on failure as well. err must not be NULL. */
+int flight_run(struct flights *f, const char *key, flight_fn fn, void *ctx, struct outcome *ret,
+               struct error *err);
+
+#define NEGATIVES_MAX 4096
+struct negative {
+    uint64_t hash;
+    char *key, *text; /* NULL: an empty place */
+    uint64_t until_ms;
+};
+struct pause {
+    struct pause *next;
+    char *prefix;
+    uint64_t until_ms;
+    char text[512];
+};
+struct memory {
+    pthread_mutex_t lock; /* guards: everything below */
+    struct negative *negatives;
+    size_t oldest;
+    struct pause *pauses; /* one an upstream that ever said 429 */
+};
+int memory_init(struct memory *m, struct error *err);
+void memory_done(struct memory *m);
+/* -1 and ERR_NOT_FOUND when this key was not found a short while ago, or ERR_RATE_LIMITED when the
+ * upstream asked us to wait and that time has not passed; 0 otherwise. */
+int memory_check(struct memory *m, const char *prefix, const char *key, struct error *err);
+/* Remembers a failure, when it is of a kind that is worth it: ERR_NOT_FOUND for ttl_s, and
+ * ERR_RATE_LIMITED for as long as the upstream asked (5 minutes at most). */
+void memory_note(struct memory *m, const char *prefix, const char *key, uint64_t ttl_s,
+                 const struct error *failure);
+
+/* ---- import_read.c --------------------------------------------------------------------------- */
+
+/* Runs fn(ctx, 0 .. n-1), up to `width` at once, on threads that are joined before it returns. When
+ * one fails no further ones are begun; the error is that of the lowest index that failed. */
+int work_run(unsigned width, size_t n, int (*fn)(void *ctx, size_t i, struct error *err), void *ctx,
+             struct error *err);
+
+#define HEADER_FIRST (64u << 10)     /* the first read of a weight file */
+#define HEADER_SLACK (64u << 10)     /* read beyond what the parser surely needs */
+#define HEADER_BUDGET (256ull << 20) /* a longer header is noted, not read */
+
+/* How much of a file to have next: at least `need`, never more than HEADER_SLACK beyond it. */
+uint64_t header_next(uint64_t need, uint64_t size);
+
+/* Outcomes of weight headers by the file's digest, for the time of one search. */
+struct header_cache;
+int header_cache_new(struct header_cache **ret, struct error *err);
+void header_cache_free(struct header_cache *c); /* NULL is fine */
+
+enum inspection { INSPECTION_NONE, INSPECTION_DONE, INSPECTION_FAILED };
+
+/* One file whose bytes, or whose header's bytes, an import wants. */
+struct want {
+    struct commit_file *file;    /* sha256 is filled in when a small file was read */
+    bool is_layer;               /* a small file: keep its bytes as a blob */
+    bool keep_text;              /* root config.json: hand the bytes over in text */
+    enum weights_format inspect; /* WEIGHTS_UNKNOWN = not a weight file that is parsed */
+    /* results */
+    bool learned; /* file->sha256 was not known before */
+    struct strbuf text;
+    enum inspection inspection;
+    struct weights *weights; /* INSPECTION_DONE */
+    char reason[240];        /* INSPECTION_FAILED */
+};
+void wants_free(struct want *w, size_t n);
+
+struct reading {
+    struct store *store;
+    struct hub *hub;
+    const char *repo_id, *commit;
+    struct header_cache *cache; /* NULL outside of a search */
+    struct want *wants;
+    size_t n;
+};
+/* Reads what every want asks for. A header that breaks its format's rules is an outcome, whatever
+ * keeps us from reading it a failure. */
+int reading_run(struct reading *r, struct error *err);
+
+/* ---- import_sum.c ---------------------------------------------------------------------------- */
+
+struct sum_file {
+    const char *path;
+    enum weights_format format;
+    const struct weights *weights; /* NULL: not parsed, or its header is broken */
+};
+/* The facts of the model that the selected weight files are. Totals are given only when they can be
+ * true: every safetensors or GGUF file was parsed, they are of one format, and no two sets of
+ * files stand for the same weights (several quantisations; two safetensors sets in one folder).
+ * Otherwise only the format is. 1, 0 when there are no weights at all, -1. */
+int weights_sum(const struct sum_file *files, size_t n, struct weights *ret, struct error *err);
+
+/* ---- import_current.c, import_build.c -------------------------------------------------------- */
+
+struct importer {
+    struct store *store;
+    struct flights tags, builds, searches;
+    struct memory memory;
+};
+
+/* One commit, one selection, one repository name. */
+struct build {
+    struct importer *importer;
+    struct hub *hub;
+    const char *repository; /* lower case */
+    const struct hub_revision *revision;
+    const char *quant; /* canonical label, NULL = whole repository */
+    const char *tag;   /* stored along with the commit's own tag; NULL = none */
+    struct header_cache *cache;
+};
+/* The tag that every import stores for good: <commit> or <commit>--<QUANT>. */
+#define COMMIT_TAG_MAX 80
+void build_commit_tag(const struct build *b, char ret[static COMMIT_TAG_MAX]);
+/* 1 and the result when the store has what a build would give now, 0 when not, -1. */
+int build_find(const struct build *b, struct import_result *ret, struct error *err);
+/* Imports, or shares the import that is under way, and leaves b->tag pointing at it. */
+int build_run(const struct build *b, struct outcome *ret, struct error *err);
+/* Sorts the list by path and says which files the selection takes; (*ret)[i] is list->files[i].
+ * Caller frees *ret. */
+int build_select(const struct build *b, struct commit_files *list, struct select_file **ret,
+                 struct error *err);
+
+/* ---- import.c -------------------------------------------------------------------------------- */
+
+/* A repository as a client named it, and how the Hub is asked for it. */
+struct asked {
+    struct importer *importer;
+    struct hub *hub;
+    const struct reference *reference;
+    const char *given;                /* as_given behind the upstream's prefix */
+    char spelled[REPOSITORY_MAX + 1]; /* what the Hub is asked for */
+    bool has_row;
+    struct repository_row row;
+};
+int asked_init(struct asked *a, struct importer *i, struct hub *h, const struct reference *r,
+               struct error *err);
+/* hub_resolve() with the best spelling of the name that we know; refuses a Hub id that differs only
+ * in case from the one that this repository already stands for. */
+int asked_resolve(struct asked *a, const char *revision, struct hub_revision *ret,
+                  enum hub_missing *ret_missing, struct error *err);
+
+#endif

@@ -1,0 +1,403 @@
+/* The bytes that an import takes: small files whole, weight files' headers by Range. */
+#include "upstream/import_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define TEXT_MAX (8u << 20) /* a config.json above this is not looked into */
+#define CACHE_MAX 1024
+
+/* ---- a few threads over a list of jobs ------------------------------------------------------- */
+
+struct work {
+    int (*fn)(void *ctx, size_t i, struct error *err);
+    void *ctx;
+    size_t n;
+    pthread_mutex_t lock; /* guards: next, failed, error */
+    size_t next, failed;  /* failed: the lowest index that did, n when none has */
+    struct error error;
+};
+
+static bool take_job(struct work *w, size_t *ret)
+{
+    pthread_mutex_lock(&w->lock);
+    bool more = w->next < w->n && w->failed == w->n;
+    if (more)
+        *ret = w->next++;
+    pthread_mutex_unlock(&w->lock);
+    return more;
+}
+
+static void *work_thread(void *arg)
+{
+    struct work *w = arg;
+    size_t i;
+    while (take_job(w, &i)) {
+        struct error error = ERROR_INIT;
+        if (w->fn(w->ctx, i, &error) == 0)
+            continue;
+        pthread_mutex_lock(&w->lock);
+        if (i < w->failed) {
+            w->failed = i;
+            w->error = error;
+        }
+        pthread_mutex_unlock(&w->lock);
+    }
+    return NULL;
+}
+
+int work_run(unsigned width, size_t n, int (*fn)(void *ctx, size_t i, struct error *err), void *ctx,
+             struct error *err)
+{
+    struct work w = {.fn = fn, .ctx = ctx, .n = n, .failed = n};
+    size_t helpers = n < width ? n : width, started = 0;
+    helpers = helpers > 1 ? helpers - 1 : 0; /* this thread works as well */
+    _cleanup_free_ pthread_t *threads = calloc(helpers ? helpers : 1, sizeof(*threads));
+    if (!threads || pthread_mutex_init(&w.lock, NULL))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    /* Fewer threads than wanted only take longer. */
+    while (started < helpers && pthread_create(&threads[started], NULL, work_thread, &w) == 0)
+        started++;
+    work_thread(&w);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&w.lock);
+    if (w.failed == n)
+        return 0;
+    *err = w.error;
+    return -1;
+}
+
+/* ---- what headers said, for one search ------------------------------------------------------- */
+
+struct cached {
+    struct digest digest;
+    enum inspection inspection;
+    struct weights weights;
+    char reason[240];
+};
+
+struct header_cache {
+    pthread_mutex_t lock; /* guards: entries, n */
+    struct cached *entries[CACHE_MAX];
+    size_t n;
+};
+
+int header_cache_new(struct header_cache **ret, struct error *err)
+{
+    struct header_cache *c = calloc(1, sizeof(*c));
+    if (!c || pthread_mutex_init(&c->lock, NULL)) {
+        free(c);
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    *ret = c;
+    return 0;
+}
+
+void header_cache_free(struct header_cache *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n; i++)
+        free(c->entries[i]);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static int set_weights(struct want *w, const struct weights *from, struct error *err)
+{
+    w->weights = malloc(sizeof(*w->weights));
+    if (!w->weights)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    *w->weights = *from;
+    w->inspection = INSPECTION_DONE;
+    return 0;
+}
+
+/* 1 when the outcome was there. */
+static int cache_get(struct header_cache *c, struct want *w, struct error *err)
+{
+    const struct cached *found = NULL;
+    if (!c)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < c->n && !found; i++)
+        if (digest_equal(&c->entries[i]->digest, &w->file->sha256))
+            found = c->entries[i]; /* entries are never changed or removed */
+    pthread_mutex_unlock(&c->lock);
+    if (!found)
+        return 0;
+    if (found->inspection == INSPECTION_DONE)
+        return set_weights(w, &found->weights, err) < 0 ? -1 : 1;
+    w->inspection = found->inspection;
+    memcpy(w->reason, found->reason, sizeof(w->reason));
+    return 1;
+}
+
+/* Without memory, or when it is full, the header is only read once more. */
+static void cache_put(struct header_cache *c, const struct want *w)
+{
+    struct cached *e = c ? calloc(1, sizeof(*e)) : NULL;
+    if (!e)
+        return;
+    e->digest = w->file->sha256;
+    e->inspection = w->inspection;
+    if (w->weights)
+        e->weights = *w->weights;
+    memcpy(e->reason, w->reason, sizeof(e->reason));
+    pthread_mutex_lock(&c->lock);
+    if (c->n < CACHE_MAX)
+        c->entries[c->n++] = TAKE_PTR(e);
+    pthread_mutex_unlock(&c->lock);
+    free(e);
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+uint64_t header_next(uint64_t need, uint64_t size)
+{
+    return need < size && size - need > HEADER_SLACK ? need + HEADER_SLACK : size;
+}
+
+/* Whether a parser's failure says something about the file, and not about us. */
+static bool is_finding(const struct error *e)
+{
+    return e->code == ERR_INVALID || e->code == ERR_TOO_LARGE || e->code == ERR_UNSUPPORTED;
+}
+
+/* The reason goes into the manifest: cut at a whole character, and nothing but the file decides
+ * what it says. */
+static void note_finding(struct want *w, const char *reason)
+{
+    size_t n = 0, len = strlen(reason);
+    while (n < len) {
+        unsigned step = utf8_sequence((const unsigned char *)reason + n, len - n);
+        if (step == 0 || n + step >= sizeof(w->reason))
+            break;
+        n += step;
+    }
+    memcpy(w->reason, reason, n);
+    w->reason[n] = '\0';
+    w->inspection = INSPECTION_FAILED;
+}
+
+/* One step over a prefix: 0 settled (in w), 1 *ret_need more is needed, -1. */
+static int inspect_prefix(struct want *w, const struct strbuf *prefix, uint64_t *ret_need,
+                          struct error *err)
+{
+    uint64_t size = w->file->size, need = 0;
+    struct weights weights;
+    struct error e = ERROR_INIT;
+    memset(&weights, 0, sizeof(weights));
+    int rc = weights_parse(w->inspect, strbuf_str(prefix), prefix->len, size, &weights, &need, &e);
+    if (rc == PREFIX_DONE)
+        return set_weights(w, &weights, err);
+    if (rc < 0 && !is_finding(&e)) {
+        if (err)
+            *err = e;
+        return -1;
+    }
+    if (rc < 0)
+        note_finding(w, e.text);
+    else if (need <= prefix->len || need > size)
+        note_finding(w, "the file ends inside its header");
+    else if (need > HEADER_BUDGET)
+        note_finding(w, "the header is longer than 256 MiB");
+    if (w->inspection == INSPECTION_FAILED)
+        return 0;
+    *ret_need = need;
+    return 1;
+}
+
+/* More of a file's beginning: from our own copy when we hold it, else from the Hub. */
+struct header_source {
+    const struct reading *reading;
+    const struct commit_file *file;
+    struct blob *blob;
+    struct hub_location location;
+};
+
+static int source_read(struct header_source *s, size_t len, struct strbuf *to, struct error *err)
+{
+    const struct reading *r = s->reading;
+    const struct commit_file *f = s->file;
+    if (!s->blob)
+        return hub_read_range(r->hub, r->repo_id, r->commit, f->path, &f->sha256, f->size,
+                              &s->location, to->len, len, to, err);
+    while (len) {
+        void *at = strbuf_reserve(to, len);
+        if (!at)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        ssize_t n = blob_read(s->blob, to->len, at, len, err);
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            return err_set(err, ERR_INTERNAL, "%s: the stored blob is shorter than %llu bytes",
+                           f->path, (unsigned long long)f->size);
+        strbuf_advance(to, (size_t)n);
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int source_open(struct header_source *s, struct error *err)
+{
+    const struct reading *r = s->reading;
+    const struct commit_file *f = s->file;
+    int rc = store_blob_open(r->store, &f->sha256, &s->blob, err);
+    if (rc < 0)
+        return -1;
+    if (rc == 0) {
+        s->blob = NULL;
+        return hub_locate(r->hub, r->repo_id, r->commit, f->path, &f->sha256, f->size, &s->location,
+                          err);
+    }
+    if (blob_size(s->blob) == f->size)
+        return 0;
+    return err_set(err, ERR_UPSTREAM,
+                   "%s: the Hub says %llu bytes, but what has this sha256 has %llu", f->path,
+                   (unsigned long long)f->size, (unsigned long long)blob_size(s->blob));
+}
+
+static void source_close(struct header_source *s)
+{
+    blob_close(s->blob);
+    hub_location_done(&s->location);
+}
+#define _cleanup_source_ _cleanup_(source_close)
+
+static int read_header(const struct reading *r, struct want *w, struct error *err)
+{
+    int rc = cache_get(r->cache, w, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
+    _cleanup_source_ struct header_source source = {.reading = r, .file = w->file};
+    _cleanup_strbuf_ struct strbuf prefix = STRBUF_INIT;
+    uint64_t size = w->file->size, next = size < HEADER_FIRST ? size : HEADER_FIRST, need = 0;
+    if (size > 0 && source_open(&source, err) < 0)
+        return -1;
+    do {
+        if (source_read(&source, (size_t)(next - prefix.len), &prefix, err) < 0)
+            return -1;
+        if (strbuf_failed(&prefix))
+            return err_set(err, ERR_NOMEM, "out of memory for the header of %s", w->file->path);
+        rc = inspect_prefix(w, &prefix, &need, err);
+        if (rc < 0)
+            return err_wrap(err, "%s", w->file->path);
+        next = header_next(need, size);
+    } while (rc > 0);
+    cache_put(r->cache, w);
+    return 0;
+}
+
+/* A config.json that the repository keeps in LFS: whole, and only believed when it hashes to what
+ * the list says. */
+static int read_lfs_text(const struct reading *r, struct want *w, struct error *err)
+{
+    const struct commit_file *f = w->file;
+    _cleanup_source_ struct header_source source = {.reading = r, .file = f};
+    _cleanup_strbuf_ struct strbuf bytes = STRBUF_INIT;
+    struct digest digest;
+    if (f->size == 0 || f->size > TEXT_MAX)
+        return 0;
+    if (source_open(&source, err) < 0 || source_read(&source, (size_t)f->size, &bytes, err) < 0 ||
+        digest_of(DIGEST_SHA256, strbuf_str(&bytes), bytes.len, &digest, err) < 0)
+        return -1;
+    if (!digest_equal(&digest, &f->sha256)) {
+        char want[DIGEST_TEXT_MAX], got[DIGEST_TEXT_MAX];
+        return err_set(err, ERR_DIGEST_MISMATCH, "%s: the bytes hash to %s, the Hub's list says %s",
+                       f->path, digest_format(&digest, got), digest_format(&f->sha256, want));
+    }
+    w->text = bytes;
+    bytes = STRBUF_INIT;
+    return 0;
+}
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+/* 1 and the bytes when an earlier import of this commit has kept them. */
+static int held_bytes(const struct reading *r, const struct commit_file *f, struct strbuf *to,
+                      struct error *err)
+{
+    struct header_source source = {.reading = r, .file = f};
+    if (f->sha256.alg == DIGEST_NONE)
+        return 0;
+    int rc = store_blob_open(r->store, &f->sha256, &source.blob, err);
+    if (rc <= 0)
+        return rc;
+    rc = blob_size(source.blob) == f->size && f->size <= SIZE_MAX
+             ? source_read(&source, (size_t)f->size, to, err)
+             : 1;
+    blob_close(source.blob);
+    if (rc < 0)
+        return -1;
+    if (rc > 0) { /* not the file's length: ask the Hub instead */
+        strbuf_reset(to);
+        return 0;
+    }
+    return 1;
+}
+
+static int read_small(const struct reading *r, struct want *w, struct error *err)
+{
+    struct commit_file *f = w->file;
+    struct strbuf bytes = STRBUF_INIT;
+    struct digest digest;
+    int rc;
+    if (w->is_layer && !w->keep_text && w->inspect == WEIGHTS_UNKNOWN &&
+        f->sha256.alg != DIGEST_NONE) {
+        uint64_t size;
+        rc = store_blob_stat(r->store, &f->sha256, &size, err);
+        if (rc < 0)
+            return -1;
+        if (rc > 0 && size == f->size)
+            return 0;
+    }
+    rc = held_bytes(r, f, &bytes, err);
+    if (rc == 0 && hub_small_file(r->hub, r->repo_id, r->commit, f, &bytes, err) < 0)
+        rc = -1;
+    if (rc >= 0)
+        rc = w->is_layer ? store_blob_put(r->store, strbuf_str(&bytes), bytes.len, &digest, err)
+                         : digest_of(DIGEST_SHA256, strbuf_str(&bytes), bytes.len, &digest, err);
+    if (rc >= 0 && !digest_equal(&digest, &f->sha256)) {
+        f->sha256 = digest; /* git's id has been checked: this is what the commit has */
+        w->learned = true;
+    }
+    uint64_t need;
+    if (rc >= 0 && w->inspect != WEIGHTS_UNKNOWN) {
+        rc = inspect_prefix(w, &bytes, &need, err);
+        if (rc > 0) /* the parser wants more than there is, with all bytes in its hands */
+            note_finding(w, "the file ends inside its header");
+    }
+    if (rc >= 0 && w->keep_text && bytes.len <= TEXT_MAX)
+        w->text = bytes;
+    else
+        strbuf_done(&bytes);
+    return rc < 0 ? -1 : 0;
+}
+
+static int read_one(void *ctx, size_t i, struct error *err)
+{
+    struct reading *r = ctx;
+    struct want *w = &r->wants[i];
+    if (!w->file->has_lfs)
+        return read_small(r, w, err);
+    return w->keep_text ? read_lfs_text(r, w, err) : read_header(r, w, err);
+}
+
+int reading_run(struct reading *r, struct error *err)
+{
+    unsigned width = hub_config(r->hub)->header_connections;
+    return work_run(width ? width : 1, r->n, read_one, r, err);
+}
+
+void wants_free(struct want *w, size_t n)
+{
+    for (size_t i = 0; w && i < n; i++) {
+        strbuf_done(&w[i].text);
+        free(w[i].weights);
+    }
+    free(w);
+}
