@@ -1,0 +1,276 @@
+/* Transfers under load: many readers on few digests, from a server that cuts, flips a byte, ignores
+ * ranges, and heals. No reader may ever complete wrong bytes; in the end every digest is held.
+ * A plain program, so that it also runs under ThreadSanitizer. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "upstream/transfer.h"
+
+#define OBJECTS 6
+#define READERS 24
+#define ROUNDS 12
+
+static const uint64_t sizes[OBJECTS] = {0, 1, 65536, 65537, 700001, 3000000};
+
+#define CHECK(cond, ...)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fprintf(stderr, "\n");                                                                 \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static unsigned char byte_at(unsigned object, uint64_t offset)
+{
+    uint64_t v = (offset + 1) * 0x9e3779b97f4a7c15ull + object * 0x1000193u;
+    return (unsigned char)(v >> 33);
+}
+
+/* ---- the upstream ------------------------------------------------------------------------- */
+
+static int listener;
+static uint16_t port;
+static atomic_uint requests;
+static atomic_bool healed;
+
+static bool send_all(int fd, const void *data, size_t len)
+{
+    const char *p = data;
+    while (len) {
+        ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* Every third answer is bad in its own way until the upstream heals. */
+static void answer(int fd, unsigned object, uint64_t first, bool ranged)
+{
+    unsigned n = atomic_fetch_add(&requests, 1);
+    bool bad = !atomic_load(&healed) && n % 3 == 0;
+    unsigned how = n / 3 % 4;
+    uint64_t size = sizes[object], until = size;
+    uint64_t flip = UINT64_MAX;
+    if (bad && how == 0)
+        until = first + (size - first) / 2; /* cut */
+    if (bad && how == 1 && size > 10)
+        flip = size / 2;
+    if (bad && how == 2)
+        ranged = false; /* ignores the range */
+    char head[300];
+    if (bad && how == 3) {
+        snprintf(head, sizeof(head), "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+        send_all(fd, head, strlen(head));
+        return;
+    }
+    if (!ranged)
+        first = 0;
+    if (ranged)
+        snprintf(head, sizeof(head),
+                 "HTTP/1.1 206 Partial\r\nContent-Length: %" PRIu64 "\r\nContent-Range: bytes "
+                 "%" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\nConnection: close\r\n\r\n",
+                 size - first, first, size - 1, size);
+    else
+        snprintf(head, sizeof(head),
+                 "HTTP/1.1 200 OK\r\nContent-Length: %" PRIu64 "\r\nConnection: close\r\n\r\n",
+                 size);
+    if (!send_all(fd, head, strlen(head)))
+        return;
+    static const size_t block = 20000;
+    unsigned char *buf = malloc(block);
+    for (uint64_t at = first; buf && at < until;) {
+        size_t len = until - at < block ? (size_t)(until - at) : block;
+        for (size_t i = 0; i < len; i++)
+            buf[i] = (unsigned char)(byte_at(object, at + i) ^ (at + i == flip));
+        if (!send_all(fd, buf, len))
+            break;
+        at += len;
+    }
+    free(buf);
+}
+
+static void *serve_one(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    char request[4096];
+    size_t n = 0;
+    while (n < sizeof(request) - 1) {
+        ssize_t got = recv(fd, request + n, sizeof(request) - 1 - n, 0);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+        request[n] = '\0';
+        if (!strstr(request, "\r\n\r\n"))
+            continue;
+        unsigned object = (unsigned)strtoul(request + strlen("GET /"), NULL, 10);
+        const char *range = strcasestr(request, "\r\nRange: bytes=");
+        uint64_t first = range ? strtoull(range + strlen("\r\nRange: bytes="), NULL, 10) : 0;
+        CHECK(object < OBJECTS && (!range || first < sizes[object]), "%s", request);
+        answer(fd, object, first, range != NULL);
+        break;
+    }
+    close(fd);
+    return NULL;
+}
+
+static void *serve(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        if (fd < 0)
+            return NULL;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0, "thread");
+        pthread_detach(thread);
+    }
+}
+
+static void start_upstream(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    pthread_t thread;
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)&a, len) == 0 && listen(listener, 256) == 0, "listen");
+    getsockname(listener, (struct sockaddr *)&a, &len);
+    port = ntohs(a.sin_port);
+    CHECK(pthread_create(&thread, NULL, serve, NULL) == 0, "thread");
+    pthread_detach(thread);
+}
+
+/* ---- the readers -------------------------------------------------------------------------- */
+
+static struct store *store;
+static struct transfers *transfers;
+static struct http_pool *pool;
+static struct digest digests[OBJECTS];
+static atomic_uint completed, cut;
+
+static int locate(void *ctx, struct transfer_location *ret, struct error *err)
+{
+    char url[100];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/%u", port, (unsigned)(uintptr_t)ctx);
+    ret->url = strdup(url);
+    ret->bearer = NULL;
+    return ret->url ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* One whole read; the prefix must be right even where the end never comes. A mismatch makes the
+ * prefix unreliable, which is why such a reader must not reach the end. */
+static void read_whole(unsigned object)
+{
+    struct transfer_source source = {.upstream = "test",
+                                     .pool = pool,
+                                     .retries = 4,
+                                     .locate = locate,
+                                     .ctx = (void *)(uintptr_t)object};
+    struct transfer *x = NULL;
+    struct error err = ERROR_INIT;
+    uint64_t size = sizes[object], at = 0, have = 0;
+    CHECK(transfer_join(transfers, &digests[object], size, &source, &x, &err) == 0, "%s", err.text);
+    char *buf = malloc(50000);
+    uint64_t wrong = 0;
+    CHECK(buf, "memory");
+    for (;;) {
+        int rc = transfer_wait(x, at, TRANSFER_DONE, clock_monotonic_ms() + 30000, &have, &err);
+        CHECK(rc != 0, "a transfer hung at %" PRIu64 " of %" PRIu64, at, size);
+        if (rc < 0 || at == size)
+            break;
+        ssize_t n = transfer_read(x, at, buf, 50000, &err);
+        if (n < 0)
+            break;
+        CHECK(n > 0, "no bytes at %" PRIu64 " of %" PRIu64 " (%" PRIu64 ")", at, size, have);
+        for (ssize_t i = 0; i < n; i++)
+            wrong += (unsigned char)buf[i] != byte_at(object, at + (uint64_t)i);
+        at += (uint64_t)n;
+        if (random() % 40 == 0)
+            break; /* leaves early */
+    }
+    CHECK(at < size || !wrong, "%" PRIu64 " wrong bytes reached a complete reader", wrong);
+    CHECK(at <= size, "too many bytes");
+    atomic_fetch_add(at == size ? &completed : &cut, 1);
+    free(buf);
+    transfer_unref(x);
+}
+
+static void *reader(void *arg)
+{
+    unsigned me = (unsigned)(uintptr_t)arg;
+    for (unsigned i = 0; i < ROUNDS; i++)
+        read_whole((me + i) % OBJECTS);
+    return NULL;
+}
+
+static void make_digests(void)
+{
+    for (unsigned o = 0; o < OBJECTS; o++) {
+        struct error err;
+        unsigned char *all = malloc(sizes[o] + 1);
+        CHECK(all, "memory");
+        for (uint64_t i = 0; i < sizes[o]; i++)
+            all[i] = byte_at(o, i);
+        CHECK(digest_of(DIGEST_SHA256, all, sizes[o], &digests[o], &err) == 0, "%s", err.text);
+        free(all);
+    }
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/stress-transfer-XXXXXX";
+    struct error err = ERROR_INIT;
+    CHECK(mkdtemp(dir), "mkdtemp");
+    struct store_options so = {.dir = dir, .free_floor_percent = 0};
+    struct transfers_options to = {.max_running = 4, .finish_abandoned = false};
+    struct http_options ho = {.max_connections = 8, .connect_timeout_s = 5, .stall_timeout_s = 20};
+    start_upstream();
+    make_digests();
+    CHECK(store_open(&so, &store, &err) == 0, "%s", err.text);
+    CHECK(http_pool_new(&ho, &pool, &err) == 0, "%s", err.text);
+    CHECK(transfers_new(store, &to, &transfers, &err) == 0, "%s", err.text);
+
+    pthread_t threads[READERS];
+    for (unsigned i = 0; i < READERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, reader, (void *)(uintptr_t)i) == 0, "thread");
+    for (unsigned i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    atomic_store(&healed, true);
+    for (unsigned o = 0; o < OBJECTS; o++)
+        for (unsigned tries = 0; tries < 400; tries++) {
+            uint64_t size;
+            if (store_blob_stat(store, &digests[o], &size, &err) > 0)
+                break;
+            CHECK(tries < 399, "object %u never came", o);
+            read_whole(o);
+        }
+    struct transfer_stats stats;
+    transfers_stats(transfers, &stats);
+    printf("%u readers completed, %u were cut or left; %" PRIu64 " transfers, %" PRIu64
+           " failed, %" PRIu64 " mismatches, %u requests\n",
+           atomic_load(&completed), atomic_load(&cut), stats.started, stats.failed,
+           stats.mismatches, atomic_load(&requests));
+    CHECK(stats.readers == 0 && stats.mismatches > 0, "figures");
+    transfers_stop(transfers);
+    transfers_free(transfers);
+    http_pool_free(pool);
+    store_close(store);
+    shutdown(listener, SHUT_RDWR);
+    char command[100];
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    return system(command) != 0;
+}
