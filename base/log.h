@@ -26,7 +26,12 @@ struct log_field {
     const char *text; /* NULL: `number` is meant; a field with text "" is left out */
     uint64_t number;
 };
-#define LOG_S(k, v) ((struct log_field){.key = (k), .text = (v) ? (v) : ""})
+/* A function, so that arrays and NULL both pass without a warning. */
+static inline struct log_field log_string(const char *key, const char *text)
+{
+    return (struct log_field){.key = key, .text = text ? text : ""};
+}
+#define LOG_S(k, v) log_string((k), (v))
 #define LOG_N(k, v) ((struct log_field){.key = (k), .number = (uint64_t)(v)})
 
 void log_write(enum log_level level, const char *event, const struct log_field *fields);
