@@ -2,7 +2,7 @@
  * the OCI distribution API (pull side), health, metrics, the admin API, the access rules, and the
  * one place where errors become status codes and log lines.
  *
- * Lifecycle: server_start() -> [server_stop_accepting()] -> server_stop(). The config, store and
+ * Lifecycle: server_start() -> [server_drain()] -> server_stop(). The config, store and
  * upstreams outlive it.
  */
 #ifndef WB_SERVER_SERVER_H

@@ -1,0 +1,54 @@
+/* The admin API: only for who is on this machine, and never for a web page that a browser on this
+ * machine has open (a foreign Origin, or a Host that only a rebound DNS name would give). */
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "server/framing.h"
+#include "server/request.h"
+
+static bool host_is_ours(const struct request *q)
+{
+    const char *listen = strstr(q->server->url, "://");
+    return host_is_loopback(q->host) || (listen && strcasecmp(listen + 3, q->host) == 0);
+}
+
+static int check_caller(const struct request *q, struct error *err)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (!info || !info->client_addr || !address_is_loopback(info->client_addr))
+        return err_set(err, ERR_DENIED,
+                       "the admin API answers only to this machine itself: run the command there");
+    if (request_header(q, "Origin"))
+        return err_set(err, ERR_DENIED, "the admin API does not answer to web pages");
+    if (!host_is_ours(q))
+        return err_set(err, ERR_DENIED,
+                       "the admin API is reached as localhost or by the listen address, not as "
+                       "\"%.100s\"",
+                       q->host);
+    if (!config_access_allows(q->server->config, q->route.ref.repository, ACCESS_ADMIN))
+        return err_set(err, ERR_DENIED, "no \"access\" rule allows \"admin\" on \"%s\"",
+                       q->route.ref.repository);
+    return 0;
+}
+
+enum MHD_Result admin_serve(struct request *q)
+{
+    struct error err = ERROR_INIT;
+    char reference[REFERENCE_TEXT_MAX], peer[64];
+    if (check_caller(q, &err) < 0 || store_remove(q->server->store, &q->route.ref, &err) < 0)
+        return reply_error(q, RESOURCE_MANIFEST, &err);
+    reference_format(&q->route.ref, reference);
+    peer_text(q, peer, sizeof(peer));
+    log_event(LOG_INFO, "removed", LOG_S("req", q->id), LOG_S("reference", reference),
+              LOG_S("peer", peer));
+    _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
+    strbuf_putc(&body, '{');
+    json_put_key(&body, "removed");
+    json_put_string(&body, reference);
+    strbuf_puts(&body, "}\n");
+    return reply_text(q, 200, "application/json", &body);
+}

@@ -1,0 +1,113 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "server/request.h"
+
+bool reply_put(struct MHD_Response *r, const char *name, const char *value)
+{
+    return !r || MHD_add_response_header(r, name, value) == MHD_YES;
+}
+
+/* Never called by libmicrohttpd for HEAD and 304; if it ever is, nothing may be made up. */
+static ssize_t no_content(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    (void)cls;
+    (void)pos;
+    (void)buf;
+    (void)max;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+struct MHD_Response *reply_empty(uint64_t length)
+{
+    static char nothing[1];
+    if (length == 0)
+        return MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+    return MHD_create_response_from_callback(length, 16, no_content, NULL, NULL);
+}
+
+struct MHD_Response *reply_from_text(struct strbuf *text)
+{
+    size_t n = text->len;
+    if (n == 0) {
+        strbuf_done(text);
+        return reply_empty(0);
+    }
+    char *data = strbuf_take(text);
+    if (!data)
+        return NULL;
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, data, MHD_RESPMEM_MUST_FREE);
+    if (!r)
+        free(data);
+    return r;
+}
+
+enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r)
+{
+    if (!r) {
+        err_set(&q->error, ERR_NOMEM, "out of memory for an answer");
+        return MHD_NO;
+    }
+    bool ok = reply_put(r, "Docker-Distribution-API-Version", "registry/2.0") &&
+              reply_put(r, "X-Request-Id", q->id) &&
+              reply_put(r, "X-Content-Type-Options", "nosniff");
+    if (q->must_close || atomic_load(&q->server->draining))
+        ok = reply_put(r, "Connection", "close") && ok;
+    enum MHD_Result queued = ok ? MHD_queue_response(q->connection, status, r) : MHD_NO;
+    if (queued == MHD_YES)
+        q->status = status;
+    else if (q->error.code == ERR_NONE)
+        err_set(&q->error, ERR_INTERNAL, "the answer could not be queued");
+    MHD_destroy_response(r);
+    return queued;
+}
+
+enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
+                           struct strbuf *text)
+{
+    uint64_t n = text->len;
+    struct MHD_Response *r = reply_from_text(text);
+    if (r && !reply_put(r, "Content-Type", type)) {
+        MHD_destroy_response(r);
+        r = NULL;
+    }
+    q->body_length = q->is_head ? 0 : n;
+    return reply(q, status, r);
+}
+
+static enum MHD_Result reply_json_error(struct request *q, unsigned status, const char *code,
+                                        const char *name, const char *message,
+                                        const char *extra_header, const char *extra_value)
+{
+    _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
+    error_body(&body, code, message, q->id, name);
+    q->body_length = q->is_head ? 0 : body.len;
+    struct MHD_Response *r = reply_from_text(&body);
+    if (r && (!reply_put(r, "Content-Type", "application/json") ||
+              !reply_put(r, "Cache-Control", "no-store") ||
+              (extra_header && !reply_put(r, extra_header, extra_value)))) {
+        MHD_destroy_response(r);
+        r = NULL;
+    }
+    return reply(q, status, r);
+}
+
+enum MHD_Result reply_error(struct request *q, enum resource about, const struct error *err)
+{
+    struct error_answer a = error_answer_of(err, about);
+    char seconds[16];
+    if (err != &q->error)
+        q->error = *err;
+    snprintf(seconds, sizeof(seconds), "%u", a.retry_after);
+    return reply_json_error(q, a.status, a.code, err_name(err->code),
+                            a.is_ours ? "the server failed; its log has the reason under this "
+                                        "request id"
+                                      : err->text,
+                            a.retry_after ? "Retry-After" : NULL, seconds);
+}
+
+enum MHD_Result reply_refusal(struct request *q, unsigned status, const char *code,
+                              const char *allow, const char *message)
+{
+    return reply_json_error(q, status, code, NULL, message, allow ? "Allow" : NULL, allow);
+}

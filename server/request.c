@@ -1,0 +1,339 @@
+/* Between libmicrohttpd and the handlers. Its traps that are handled here: paths are decoded before
+ * the handler sees them (server.c installs an identity callback, and the target is kept as it
+ * came); ambiguous framing is accepted (framing.c); time blocked in a handler counts as idle; a
+ * client that leaves a blocked handler is not noticed. */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "server/framing.h"
+#include "server/request.h"
+
+#define READ_ONLY "GET, HEAD"
+#define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
+#define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
+
+/* The request line is there; the headers are not yet. */
+void *request_begin(void *cls, const char *target, struct MHD_Connection *c)
+{
+    struct request *q = calloc(1, sizeof(*q));
+    if (!q)
+        return NULL;
+    q->server = cls;
+    q->connection = c;
+    q->started_us = clock_monotonic_us();
+    q->target = strdup(target ? target : "");
+    q->path = q->target;
+    if (!q->target) {
+        free(q);
+        return NULL;
+    }
+    if (random_hex(q->id, 8, NULL) < 0) /* no entropy: unique in this process will do */
+        snprintf(q->id, sizeof(q->id), "%016lx", (unsigned long)(uintptr_t)q ^ q->started_us);
+    return q;
+}
+
+static int connection_fd(const struct request *q)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+bool request_client_gone(const struct request *q)
+{
+    struct pollfd p = {.fd = connection_fd(q)};
+    /* POLLHUP is both directions closed, POLLERR a reset. Not POLLRDHUP: a client may close its
+     * sending half and still read. */
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+void request_reset_timeout(const struct request *q)
+{
+    uint64_t s = q->server->config->client_timeout_s;
+    MHD_set_connection_option(q->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    MHD_set_connection_option(q->connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                              s < 86400 ? (unsigned)s : 86400u);
+}
+
+/* What the peer has acknowledged so far on this connection: for the bytes of an answer that
+ * sendfile was cut short in. 0 when the kernel does not say. */
+static uint64_t acknowledged(const struct request *q)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (getsockopt(connection_fd(q), IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return 0;
+    return info.tcpi_bytes_acked;
+}
+
+struct header_search {
+    const char *name, *value;
+    unsigned n;
+};
+
+static enum MHD_Result match_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
+{
+    struct header_search *s = cls;
+    (void)kind;
+    if (strcasecmp(key, s->name) == 0) {
+        s->value = value ? value : "";
+        s->n++;
+    }
+    return MHD_YES;
+}
+
+const char *request_header(const struct request *q, const char *name)
+{
+    struct header_search s = {.name = name};
+    MHD_get_connection_values(q->connection, MHD_HEADER_KIND, match_header, &s);
+    return s.n == 1 ? s.value : NULL;
+}
+
+int request_may_pull(const struct request *q, struct error *err)
+{
+    const char *repository = q->route.ref.repository;
+    if (config_access_allows(q->server->config, repository, ACCESS_PULL))
+        return 0;
+    return err_set(err, ERR_DENIED,
+                   "no \"access\" rule of this server lets anonymous clients pull \"%s\"",
+                   repository);
+}
+
+/* ---- dispatch -------------------------------------------------------------------------------- */
+
+static bool is_read(const char *method)
+{
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+static enum MHD_Result refuse_write(struct request *q)
+{
+    char text[512];
+    const char *repository = q->route.ref.repository;
+    bool deletes = strcmp(q->method, "DELETE") == 0;
+    const struct config_upstream *u =
+        *repository ? config_upstream_of(q->server->config, repository) : NULL;
+    if (u && !deletes) {
+        snprintf(text, sizeof(text),
+                 "\"%s\" mirrors an upstream (prefix \"%s\"): nothing is pushed there, use a name "
+                 "outside \"%s/\"",
+                 repository, u->prefix, u->prefix);
+        return reply_refusal(q, 403, "DENIED", NULL, text);
+    }
+    if (deletes)
+        return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY,
+                             "this version of weighbridge does not delete through the registry "
+                             "API; use `weighbridge rm`");
+    return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY,
+                         "this version of weighbridge does not accept pushes");
+}
+
+static enum MHD_Result serve_read(struct request *q)
+{
+    switch (q->route.kind) {
+    case ROUTE_BASE: {
+        struct strbuf body = STRBUF_INIT;
+        strbuf_puts(&body, "{}");
+        return reply_text(q, 200, "application/json", &body);
+    }
+    case ROUTE_MANIFEST:
+        return manifests_serve(q);
+    case ROUTE_BLOB:
+        return blobs_serve(q);
+    case ROUTE_TAGS:
+        return tags_serve(q);
+    case ROUTE_REFERRERS:
+        return referrers_serve(q);
+    case ROUTE_CATALOG:
+        return catalog_serve(q);
+    case ROUTE_HEALTH:
+        return health_serve(q);
+    case ROUTE_READY:
+        return ready_serve(q);
+    case ROUTE_METRICS:
+        return metrics_serve(q);
+    case ROUTE_UPLOAD:
+        return reply_refusal(q, 404, "BLOB_UPLOAD_UNKNOWN", NULL, "there is no such upload");
+    case ROUTE_ADMIN_REFERENCE:
+        return reply_refusal(q, 405, "UNSUPPORTED", "DELETE", "a reference is removed with DELETE");
+    case ROUTE_UNKNOWN:
+    case ROUTE_COUNT:
+        break;
+    }
+    return reply_refusal(q, 404, "UNSUPPORTED", NULL, "there is nothing at this path");
+}
+
+static bool is_operator_route(enum route_kind kind)
+{
+    return kind == ROUTE_HEALTH || kind == ROUTE_READY || kind == ROUTE_METRICS;
+}
+
+/* This connection came when max_clients were there already, and they still are. */
+static bool is_over_limit(const struct request *q)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info && info->socket_context &&
+           atomic_load(&q->server->clients) > q->server->config->max_clients;
+}
+
+static enum MHD_Result dispatch(struct request *q)
+{
+    struct error err = ERROR_INIT;
+    int parsed = route_parse(q->path, &q->route, &err);
+    /* Probes and metrics stay reachable: they are how an operator finds out. */
+    if (!is_operator_route(q->route.kind) && is_over_limit(q)) {
+        q->must_close = true;
+        err_set(&err, ERR_BUSY,
+                "all %u client connections are in use; raise \"max_clients\" if "
+                "the machine can carry more",
+                q->server->config->max_clients);
+        return reply_error(q, RESOURCE_NONE, &err);
+    }
+    if (parsed < 0)
+        return reply_error(q, q->route.about, &err);
+    if (is_read(q->method))
+        return serve_read(q);
+    if (q->route.kind == ROUTE_ADMIN_REFERENCE)
+        return strcmp(q->method, "DELETE") == 0 ? admin_serve(q) : serve_read(q);
+    if (q->route.kind == ROUTE_UNKNOWN)
+        return serve_read(q); /* the same 404 */
+    if (*q->route.ref.repository)
+        return refuse_write(q);
+    return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY, "this is read with GET");
+}
+
+static enum MHD_Result answer(struct request *q)
+{
+    uint64_t begun = clock_monotonic_us();
+    enum MHD_Result r = dispatch(q);
+    if (!q->counts_body && q->body_length > ACKED_WORTH)
+        q->acked_before = acknowledged(q);
+    if (clock_monotonic_us() - begun > BLOCKED_LONG_US)
+        request_reset_timeout(q);
+    return r;
+}
+
+static void enter(struct request *q)
+{
+    pthread_mutex_lock(&q->server->lock);
+    q->server->active++;
+    pthread_mutex_unlock(&q->server->lock);
+    q->is_active = true;
+}
+
+static void leave(struct request *q)
+{
+    if (!q->is_active)
+        return;
+    pthread_mutex_lock(&q->server->lock);
+    if (--q->server->active == 0)
+        pthread_cond_broadcast(&q->server->idle);
+    pthread_mutex_unlock(&q->server->lock);
+}
+
+/* The headers are complete, the body is not read. Answering here closes the connection behind the
+ * answer when there is a body, so it is kept for what can not be read on. */
+static enum MHD_Result handle_headers(struct request *q, const char *method, const char *version)
+{
+    struct framing framing;
+    struct error err = ERROR_INIT;
+    enter(q);
+    q->method = method; /* lives as long as the request */
+    q->is_head = strcmp(method, "HEAD") == 0;
+    if (framing_check(q, version, &framing, &err) < 0) {
+        q->must_close = true;
+        return reply_error(q, RESOURCE_NONE, &err);
+    }
+    bool may_have_body = is_read(method) || strcmp(method, "DELETE") == 0;
+    if (framing.length <= BODY_DISCARD_MAX && (!framing.chunked || may_have_body))
+        return MHD_YES; /* read and thrown away, then answered */
+    q->must_close = true;
+    if (!may_have_body)
+        return answer(q);
+    err_set(&err, ERR_TOO_LARGE, "this request has no use for a body of over %u bytes",
+            BODY_DISCARD_MAX);
+    return reply_error(q, RESOURCE_NONE, &err);
+}
+
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *c, const char *url,
+                               const char *method, const char *version, const char *upload_data,
+                               size_t *upload_data_size, void **con_cls)
+{
+    struct request *q = *con_cls;
+    (void)cls;
+    (void)c;
+    (void)url;
+    (void)upload_data;
+    if (!q)
+        return MHD_NO; /* out of memory at its request line */
+    if (!q->is_active)
+        return handle_headers(q, method, version);
+    if (*upload_data_size) {
+        q->discarded += *upload_data_size;
+        *upload_data_size = 0;
+        if (q->discarded <= BODY_DISCARD_MAX)
+            return MHD_YES;
+        err_set(&q->error, ERR_TOO_LARGE, "an endless body: the connection was closed");
+        return MHD_NO;
+    }
+    return answer(q);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+static uint64_t body_bytes(const struct request *q, enum MHD_RequestTerminationCode code)
+{
+    if (q->counts_body)
+        return q->body_sent;
+    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK || q->body_length == 0)
+        return q->body_length;
+    uint64_t acked = acknowledged(q); /* with the answer's headers */
+    acked -= acked < q->acked_before ? acked : q->acked_before;
+    return acked < q->body_length ? acked : q->body_length;
+}
+
+void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
+                       enum MHD_RequestTerminationCode code)
+{
+    struct request *q = *con_cls;
+    (void)cls;
+    if (!q)
+        return;
+    if (!q->status) { /* answered by libmicrohttpd itself: a malformed or too large head */
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(c, MHD_CONNECTION_INFO_HTTP_STATUS);
+        q->status = info ? info->http_status : 0;
+    }
+    uint64_t bytes = q->status ? body_bytes(q, code) : 0;
+    metrics_count(q->server->metrics, q->route.kind, q->status, bytes);
+    access_log_write(q, code, bytes);
+    leave(q);
+    free(q->target);
+    free(q);
+    *con_cls = NULL;
+}
+
+void connection_notify(void *cls, struct MHD_Connection *c, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code)
+{
+    struct server *s = cls;
+    (void)c;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        uint64_t n = atomic_fetch_add(&s->clients, 1) + 1;
+        *socket_context = n > s->config->max_clients ? s : NULL; /* a mark, not a reference */
+    } else {
+        atomic_fetch_sub(&s->clients, 1);
+    }
+}

@@ -1,0 +1,133 @@
+/* Inside server/: one running server, one request, and how a handler answers. Not for other
+ * folders: libmicrohttpd's types end here.
+ *
+ * A request lives from its request line (request_begin) to libmicrohttpd's "completed" call, which
+ * writes its log line and counts it; both happen on the connection's own thread, so nothing in
+ * struct request is locked. A handler answers exactly once, with one of the reply functions.
+ */
+#ifndef WB_SERVER_REQUEST_H
+#define WB_SERVER_REQUEST_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/strbuf.h"
+#include "server/errors.h"
+#include "server/metrics.h"
+#include "server/route.h"
+#include "server/server.h"
+
+struct server {
+    const struct config *config;
+    struct store *store;
+    struct upstreams *upstreams;
+    struct metrics *metrics;
+    struct MHD_Daemon *daemon;
+    char url[128];
+    atomic_bool draining;         /* refuse, finish what runs, close connections after it */
+    atomic_bool stopping;         /* cut what runs */
+    atomic_uint_fast64_t clients; /* open connections */
+    pthread_mutex_t lock;         /* guards: active */
+    pthread_cond_t idle;          /* active became 0 */
+    uint64_t active;              /* requests between their headers and their end */
+};
+
+struct request {
+    struct server *server;
+    struct MHD_Connection *connection;
+    char id[17];
+    char *target;      /* path and query as they came, owned */
+    const char *path;  /* inside target, without scheme and authority */
+    const char *query; /* inside target, NULL = none */
+    const char *method;
+    char host[264]; /* what may be used to build absolute URLs; empty = none */
+    bool is_head;
+    bool is_active;  /* counted in server->active */
+    bool must_close; /* the next bytes on this connection can not be trusted */
+    uint64_t started_us;
+    uint64_t discarded; /* bytes of an unwanted body */
+    struct route route;
+    unsigned status;       /* 0 until answered */
+    uint64_t body_length;  /* of the answer, 0 for HEAD and 304 */
+    uint64_t body_sent;    /* by a content reader */
+    bool counts_body;      /* body_sent is meant: the body comes from a content reader */
+    uint64_t acked_before; /* bytes the peer had acknowledged when the answer began */
+    const char *cache;     /* "hit", "fill", "join", "stale"; NULL = no such thing */
+    struct error error;    /* why it was refused or cut, for the log */
+};
+
+/* ---- request.c: libmicrohttpd's callbacks ------------------------------------------------------
+ */
+
+void *request_begin(void *cls, const char *target, struct MHD_Connection *c);
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *c, const char *url,
+                               const char *method, const char *version, const char *upload_data,
+                               size_t *upload_data_size, void **con_cls);
+void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
+                       enum MHD_RequestTerminationCode code);
+void connection_notify(void *cls, struct MHD_Connection *c, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code);
+
+/* A request header; NULL when absent, or when it came more than once (then it says nothing). */
+const char *request_header(const struct request *q, const char *name);
+/* Whether the client's side of the connection is gone for good (a half-closed one still reads). */
+bool request_client_gone(const struct request *q);
+/* The connection timeout counts time blocked in a handler: call this after every blocking wait. */
+void request_reset_timeout(const struct request *q);
+/* The access rules; answers nothing. ERR_DENIED with a text that names the setting. */
+int request_may_pull(const struct request *q, struct error *err);
+
+/* ---- reply.c: answers ----------------------------------------------------------------------- */
+
+/* Queues and lets go of the response (NULL = out of memory: the connection is closed). */
+enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r);
+/* Takes the text's memory over, also on failure. */
+enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
+                           struct strbuf *text);
+/* An error as the table in errors.c has it; q->error keeps it for the log line. */
+enum MHD_Result reply_error(struct request *q, enum resource about, const struct error *err);
+/* An error with a status and code of its own. allow: the Allow header of a 405, or NULL. */
+enum MHD_Result reply_refusal(struct request *q, unsigned status, const char *code,
+                              const char *allow, const char *message);
+/* An empty body with the Content-Length of `length` bytes (HEAD), or 304/416 with 0. */
+struct MHD_Response *reply_empty(uint64_t length);
+struct MHD_Response *reply_from_text(struct strbuf *text);
+/* Adds a header unless r is NULL. False when it could not (out of memory). */
+bool reply_put(struct MHD_Response *r, const char *name, const char *value);
+
+/* ---- one file a resource ----------------------------------------------------------------------
+ */
+
+enum MHD_Result manifests_serve(struct request *q);
+enum MHD_Result referrers_serve(struct request *q);
+enum MHD_Result blobs_serve(struct request *q);
+enum MHD_Result tags_serve(struct request *q);
+enum MHD_Result catalog_serve(struct request *q);
+enum MHD_Result health_serve(struct request *q);
+enum MHD_Result ready_serve(struct request *q);
+enum MHD_Result metrics_serve(struct request *q);
+enum MHD_Result admin_serve(struct request *q);
+
+/* ---- access_log.c ------------------------------------------------------------------------------
+ */
+
+void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, uint64_t bytes);
+void access_log_transfer(void *ctx, const char *upstream, const struct digest *d, uint64_t size,
+                         uint64_t received, uint64_t ms, const struct error *error);
+/* The peer's address as text, without the port. */
+void peer_text(const struct request *q, char *buf, size_t size);
+
+/* ---- listen.c -----------------------------------------------------------------------------------
+ */
+
+/* A bound, listening, non-blocking socket and its URL ("http://[::1]:5000", the real port).
+ * ERR_DENIED, ERR_IO as server_start(). */
+int listen_open(const struct config *c, int *ret_fd, char *url, size_t url_size, struct error *err);
+struct sockaddr;
+bool address_is_loopback(const struct sockaddr *a);
+
+#endif

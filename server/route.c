@@ -1,0 +1,232 @@
+#include "server/route.h"
+
+#include <string.h>
+
+static const char *const names[ROUTE_COUNT] = {
+    [ROUTE_UNKNOWN] = "unknown",     [ROUTE_BASE] = "base",
+    [ROUTE_MANIFEST] = "manifest",   [ROUTE_BLOB] = "blob",
+    [ROUTE_UPLOAD] = "upload",       [ROUTE_TAGS] = "tags",
+    [ROUTE_REFERRERS] = "referrers", [ROUTE_CATALOG] = "catalog",
+    [ROUTE_HEALTH] = "healthz",      [ROUTE_READY] = "readyz",
+    [ROUTE_METRICS] = "metrics",     [ROUTE_ADMIN_REFERENCE] = "admin_reference",
+};
+
+const char *route_name(enum route_kind kind)
+{
+    return (unsigned)kind < ROUTE_COUNT ? names[kind] : names[ROUTE_UNKNOWN];
+}
+
+/* Copies n bytes of a reference, %3A decoded; anything else with a '%' is refused. Longer ones than
+ * any tag or digest are refused by length before they are looked at. */
+static int copy_reference(const char *s, size_t n, char *buf, size_t size, struct error *err)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        if (c == '%') {
+            if (n - i < 3 || s[i + 1] != '3' || (s[i + 2] != 'A' && s[i + 2] != 'a'))
+                return err_set(err, ERR_INVALID,
+                               "a tag or digest needs no percent-encoding, and only %%3A is read");
+            c = ':';
+            i += 2;
+        }
+        if (used + 1 >= size)
+            return err_set(err, ERR_INVALID, "the tag or digest is over %zu bytes", size - 1);
+        buf[used++] = c;
+    }
+    buf[used] = '\0';
+    return 0;
+}
+
+static int parse_name(const char *s, size_t n, char name[static REPOSITORY_MAX + 1],
+                      struct route *ret, struct error *err)
+{
+    ret->about = RESOURCE_NAME;
+    if (n > REPOSITORY_MAX)
+        return err_set(err, ERR_INVALID, "the repository name is over %d bytes", REPOSITORY_MAX);
+    memcpy(name, s, n);
+    name[n] = '\0';
+    char lower[REPOSITORY_MAX + 1];
+    if (!ascii_lower(name, lower, sizeof(lower)) || !repository_is_valid(lower))
+        return err_set(err, ERR_INVALID,
+                       "\"%.200s\" is not a repository name (lower-case letters, digits and "
+                       "single separators '.', '_', '-', in parts joined by '/')",
+                       name);
+    memcpy(ret->ref.repository, lower, sizeof(lower));
+    memcpy(ret->ref.as_given, name, n + 1);
+    return 0;
+}
+
+static int parse_reference(const char *name, const char *s, size_t n, struct route *ret,
+                           struct error *err)
+{
+    char text[DIGEST_TEXT_MAX + 256];
+    bool digest_wanted = ret->kind != ROUTE_MANIFEST;
+    if (copy_reference(s, n, text, sizeof(text), err) < 0)
+        return -1;
+    bool is_digest = strchr(text, ':') != NULL;
+    if (is_digest || digest_wanted)
+        ret->about = RESOURCE_DIGEST;
+    if (digest_wanted && !is_digest)
+        return err_set(err, ERR_INVALID, "\"%.160s\" is not a digest (algorithm:hex)", text);
+    struct reference r;
+    if (reference_make(name, text, &r, err) < 0)
+        return -1;
+    ret->ref = r;
+    ret->about = ret->kind == ROUTE_MANIFEST ? RESOURCE_MANIFEST : RESOURCE_BLOB;
+    return 0;
+}
+
+static bool segment_is(const char *s, size_t n, const char *word)
+{
+    return strlen(word) == n && memcmp(s, word, n) == 0;
+}
+
+/* `rest` is what follows "/v2/". */
+static int parse_v2(const char *rest, struct route *ret, struct error *err)
+{
+    /* The last three segments, from the right. */
+    const char *start[3];
+    size_t length[3];
+    const char *end = rest + strlen(rest);
+    unsigned n = 0;
+    for (const char *p = end; n < 3; p--) {
+        if (p == rest || p[-1] == '/') {
+            start[n] = p;
+            length[n] = (size_t)(end - p);
+            n++;
+            if (p == rest)
+                break;
+            end = p - 1;
+        }
+    }
+    const char *verb = NULL;
+    if (n >= 2 && segment_is(start[1], length[1], "manifests")) {
+        ret->kind = ROUTE_MANIFEST;
+        verb = start[1];
+    } else if (n >= 2 && segment_is(start[1], length[1], "blobs")) {
+        ret->kind = segment_is(start[0], length[0], "uploads") ? ROUTE_UPLOAD : ROUTE_BLOB;
+        verb = start[1];
+    } else if (n >= 2 && segment_is(start[1], length[1], "referrers")) {
+        ret->kind = ROUTE_REFERRERS;
+        verb = start[1];
+    } else if (n >= 2 && segment_is(start[1], length[1], "tags") &&
+               segment_is(start[0], length[0], "list")) {
+        ret->kind = ROUTE_TAGS;
+        verb = start[1];
+    } else if (n >= 3 && segment_is(start[1], length[1], "uploads") &&
+               segment_is(start[2], length[2], "blobs")) {
+        ret->kind = ROUTE_UPLOAD;
+        verb = start[2];
+    }
+    if (!verb || verb == rest || (!length[0] && ret->kind != ROUTE_UPLOAD)) {
+        ret->kind = ROUTE_UNKNOWN; /* nothing asked for, or no name before it */
+        return 0;
+    }
+    char name[REPOSITORY_MAX + 1];
+    if (parse_name(rest, (size_t)(verb - 1 - rest), name, ret, err) < 0)
+        return -1;
+    if (ret->kind == ROUTE_TAGS || ret->kind == ROUTE_UPLOAD)
+        return 0;
+    return parse_reference(name, start[0], length[0], ret, err);
+}
+
+/* Removing needs an explicit tag or digest: `repository` alone never means `latest` here. */
+static int parse_admin(const char *rest, struct route *ret, struct error *err)
+{
+    char text[REFERENCE_TEXT_MAX + 64];
+    ret->about = RESOURCE_MANIFEST;
+    if (copy_reference(rest, strlen(rest), text, sizeof(text), err) < 0)
+        return -1;
+    const char *slash = strrchr(text, '/');
+    if (!strchr(text, '@') && !strchr(slash ? slash : text, ':'))
+        return err_set(err, ERR_INVALID,
+                       "name what to remove as repository:tag or repository@digest");
+    return reference_parse(text, &ret->ref, err);
+}
+
+int route_parse(const char *path, struct route *ret, struct error *err)
+{
+    static const struct {
+        const char *path;
+        enum route_kind kind;
+    } fixed[] = {
+        {"/v2", ROUTE_BASE},        {"/v2/", ROUTE_BASE},     {"/v2/_catalog", ROUTE_CATALOG},
+        {"/healthz", ROUTE_HEALTH}, {"/readyz", ROUTE_READY}, {"/metrics", ROUTE_METRICS},
+    };
+    static const char admin[] = "/admin/v1/references/";
+    *ret = (struct route){0};
+    for (unsigned i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+        if (strcmp(path, fixed[i].path) == 0) {
+            ret->kind = fixed[i].kind;
+            return 0;
+        }
+    if (strncmp(path, "/v2/", 4) == 0)
+        return parse_v2(path + 4, ret, err);
+    if (strncmp(path, admin, sizeof(admin) - 1) == 0) {
+        ret->kind = ROUTE_ADMIN_REFERENCE;
+        return parse_admin(path + sizeof(admin) - 1, ret, err);
+    }
+    return 0;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+int query_get(const char *query, const char *key, char *buf, size_t size, struct error *err)
+{
+    size_t key_len = strlen(key);
+    for (const char *p = query; p && *p;) {
+        const char *end = p + strcspn(p, "&");
+        if (strncmp(p, key, key_len) == 0 && (p[key_len] == '=' || p + key_len == end)) {
+            const char *v = p + key_len + (p[key_len] == '=');
+            size_t used = 0;
+            for (; v < end; v++) {
+                int c = (unsigned char)*v;
+                if (c == '%') {
+                    int high = hex_value(v[1]);
+                    int low = high < 0 ? -1 : hex_value(v[2]);
+                    if (low < 0 || high * 16 + low == 0)
+                        return err_set(err, ERR_INVALID, "bad percent-encoding in \"%s\"", key);
+                    c = high * 16 + low;
+                    v += 2;
+                }
+                if (used + 1 >= size)
+                    return err_set(err, ERR_INVALID, "\"%s\" is over %zu bytes", key, size - 1);
+                buf[used++] = (char)c;
+            }
+            buf[used] = '\0';
+            return 1;
+        }
+        p = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+int query_get_count(const char *query, size_t max, size_t *ret, struct error *err)
+{
+    char text[32];
+    int r = query_get(query, "n", text, sizeof(text), err);
+    if (r == 0)
+        return 0;
+    if (r < 0)
+        return err_set(err, ERR_UNSUPPORTED, "the page size \"n\" is not a number");
+    size_t n = 0;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '9')
+            return err_set(err, ERR_UNSUPPORTED, "the page size \"n\" is not a number");
+        n = n >= max ? max : n * 10 + (size_t)(*p - '0');
+    }
+    if (!*text)
+        return err_set(err, ERR_UNSUPPORTED, "the page size \"n\" is empty");
+    *ret = n < max ? n : max;
+    return 1;
+}

@@ -1,0 +1,185 @@
+#include "server/server.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/request.h"
+
+#define RESERVE_CLIENTS 64u /* above max_clients: they are told 503 instead of being reset */
+#define CONNECTION_MEMORY (48u * 1024)
+#define DESCRIPTORS_ELSEWHERE 512u /* storage, upstreams, logs */
+
+/* Only address space until it is touched; imports (curl, TLS, JSON) run on these threads. The
+ * sanitizers need several times the stack. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define THREAD_STACK ((size_t)4 << 20)
+#else
+#define THREAD_STACK ((size_t)512 << 10)
+#endif
+
+/* Paths and queries are decoded by us, where it is legal. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *c, char *s)
+{
+    (void)cls;
+    (void)c;
+    return strlen(s);
+}
+
+__attribute__((format(printf, 2, 0))) static void library_log(void *cls, const char *format,
+                                                              va_list args)
+{
+    char text[512];
+    (void)cls;
+    if (!log_enabled(LOG_DEBUG))
+        return;
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_event(LOG_DEBUG, "http_library", LOG_S("text", text));
+}
+
+/* A connection and the file it is sent, for each client. */
+static void raise_descriptor_limit(const struct config *c)
+{
+    struct rlimit limit;
+    rlim_t want = 2 * ((rlim_t)c->max_clients + RESERVE_CLIENTS) + DESCRIPTORS_ELSEWHERE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < want)
+        log_event(LOG_WARN, "few_descriptors", LOG_N("limit", limit.rlim_cur),
+                  LOG_N("wanted", want),
+                  LOG_S("text", "raise the open files limit (ulimit -n, LimitNOFILE=) or lower "
+                                "max_clients"));
+}
+
+static struct MHD_Daemon *start_daemon(struct server *s, int fd)
+{
+    uint64_t timeout = s->config->client_timeout_s < 86400 ? s->config->client_timeout_s : 86400;
+    const unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                           MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+    /* The threads are not the ones that signals are for; what they inherit is set here so that it
+     * does not depend on the caller. Faults stay open, for the sanitizers' handlers. */
+    sigset_t all, before;
+    sigfillset(&all);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    for (unsigned i = 0; i < ARRAY_LEN(faults); i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    struct MHD_Daemon *d = MHD_start_daemon(
+        flags, 0, NULL, NULL, request_handle, s, /* the logger has to be the first option */
+        MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, s->config->max_clients + RESERVE_CLIENTS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)timeout, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE, THREAD_STACK,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK,
+        request_begin, s, MHD_OPTION_NOTIFY_COMPLETED, request_completed, s,
+        MHD_OPTION_NOTIFY_CONNECTION, connection_notify, s, MHD_OPTION_END);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return d;
+}
+
+static void server_free(struct server *s)
+{
+    if (!s)
+        return;
+    metrics_free(s->metrics);
+    pthread_cond_destroy(&s->idle);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+static void server_free_p(struct server **s)
+{
+    server_free(*s);
+}
+
+static struct server *server_alloc(const struct config *c, struct store *store, struct upstreams *u)
+{
+    struct server *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    if (pthread_mutex_init(&s->lock, NULL) != 0) {
+        free(s);
+        return NULL;
+    }
+    if (cond_init_monotonic(&s->idle) < 0) {
+        pthread_mutex_destroy(&s->lock);
+        free(s);
+        return NULL;
+    }
+    s->config = c;
+    s->store = store;
+    s->upstreams = u;
+    s->metrics = metrics_new();
+    if (!s->metrics) {
+        server_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+int server_start(const struct config *c, struct store *store, struct upstreams *u,
+                 struct server **ret, struct error *err)
+{
+    _cleanup_(server_free_p) struct server *s = server_alloc(c, store, u);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "out of memory for the server");
+    _cleanup_close_ int fd = -1;
+    if (listen_open(c, &fd, s->url, sizeof(s->url), err) < 0)
+        return -1;
+    raise_descriptor_limit(c);
+    upstreams_on_transfer_end(u, access_log_transfer, NULL);
+    s->daemon = start_daemon(s, fd);
+    if (!s->daemon)
+        return err_set(err, ERR_INTERNAL,
+                       "the HTTP library did not start on %s (log_level \"debug\" shows why)",
+                       s->url);
+    TAKE_FD(fd);
+    *ret = TAKE_PTR(s);
+    return 0;
+}
+
+const char *server_url(const struct server *s)
+{
+    return s->url;
+}
+
+static void stop_listening(struct server *s)
+{
+    MHD_socket fd = MHD_quiesce_daemon(s->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+}
+
+bool server_drain(struct server *s, uint64_t drain_s)
+{
+    uint64_t deadline = clock_monotonic_ms() + drain_s * 1000;
+    /* Readiness first: a request that slips in before the listener closes is told the truth. */
+    atomic_store(&s->draining, true);
+    stop_listening(s);
+    bool done;
+    pthread_mutex_lock(&s->lock);
+    while (s->active && cond_wait_until(&s->idle, &s->lock, deadline))
+        ;
+    done = s->active == 0;
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+void server_stop(struct server *s)
+{
+    if (!s)
+        return;
+    atomic_store(&s->draining, true);
+    atomic_store(&s->stopping, true);
+    stop_listening(s);
+    MHD_stop_daemon(s->daemon); /* joins the threads; content readers see `stopping` */
+    server_free(s);
+}
