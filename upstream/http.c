@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +15,8 @@
 #define DEFAULT_CONNECT_TIMEOUT_S 10u
 #define DEFAULT_STALL_TIMEOUT_S 30u
 #define TIMEOUT_MAX_S 86400u
+#define BACKOFF_FIRST_MS 100u
+#define BACKOFF_MAX_MS 5000u
 #define WAIT_SLICE_MS                                                                              \
     500u /* how late a request's cancel flag is seen while it waits for a place                    \
           */
@@ -27,8 +30,9 @@ struct http_pool {
     CURLSH *share;
     pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
 
-    pthread_mutex_t lock; /* guards: running, idle, n_idle */
-    pthread_cond_t freed; /* running went down, or cancelled */
+    pthread_mutex_t lock;      /* guards: running, idle, n_idle */
+    pthread_cond_t freed;      /* running went down, or cancelled */
+    pthread_cond_t cancelling; /* cancelled */
     unsigned running, max;
     CURL **idle; /* handles keep their connections between uses */
     unsigned n_idle;
@@ -109,6 +113,7 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
         return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
     pthread_mutex_init(&p->lock, NULL);
     cond_init_monotonic(&p->freed);
+    cond_init_monotonic(&p->cancelling);
     p->max = o->max_connections ? o->max_connections : DEFAULT_CONNECTIONS;
     p->connect_timeout_s = or_default(o->connect_timeout_s, DEFAULT_CONNECT_TIMEOUT_S);
     p->stall_timeout_s = or_default(o->stall_timeout_s, DEFAULT_STALL_TIMEOUT_S);
@@ -137,6 +142,7 @@ void http_pool_free(struct http_pool *p)
     for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
         pthread_mutex_destroy(&p->share_locks[i]);
     pthread_cond_destroy(&p->freed);
+    pthread_cond_destroy(&p->cancelling);
     pthread_mutex_destroy(&p->lock);
     free(p->idle);
     free(p->ca_file);
@@ -149,6 +155,7 @@ void http_pool_cancel(struct http_pool *p)
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->cancelled, true);
     pthread_cond_broadcast(&p->freed);
+    pthread_cond_broadcast(&p->cancelling);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -170,6 +177,31 @@ uint64_t http_pool_errors(const struct http_pool *p)
 static bool is_cancelled(const struct http_pool *p, const atomic_bool *cancel)
 {
     return atomic_load(&p->cancelled) || (cancel && atomic_load(cancel));
+}
+
+static uint64_t backoff_ms(unsigned attempt)
+{
+    uint64_t ms = attempt < 6 ? BACKOFF_FIRST_MS << attempt : BACKOFF_MAX_MS;
+    if (ms > BACKOFF_MAX_MS)
+        ms = BACKOFF_MAX_MS;
+    uint32_t dice = 0;
+    if (getrandom(&dice, sizeof(dice), 0) != (ssize_t)sizeof(dice))
+        dice = (uint32_t)clock_monotonic_us();
+    return ms + dice % (ms / 2 + 1);
+}
+
+int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *cancel,
+                      struct error *err)
+{
+    uint64_t end = clock_monotonic_ms() + backoff_ms(attempt), now;
+    pthread_mutex_lock(&p->lock);
+    while (!is_cancelled(p, cancel) && (now = clock_monotonic_ms()) < end) {
+        uint64_t slice = now + WAIT_SLICE_MS;
+        cond_wait_until(&p->cancelling, &p->lock, slice < end ? slice : end);
+    }
+    bool cancelled = is_cancelled(p, cancel);
+    pthread_mutex_unlock(&p->lock);
+    return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : 0;
 }
 
 /* Waits for a place and takes a handle, a used one if there is one. */

@@ -35,6 +35,11 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
 void http_pool_free(struct http_pool *p);
 /* Makes every running and later exchange fail with ERR_CANCELLED (shutdown). */
 void http_pool_cancel(struct http_pool *p);
+/* Waits before try number attempt (0, 1, ...) of something that failed: 100 ms doubled each time up
+ * to 5 s, and up to half of that more, so that many do not come back at once. ERR_CANCELLED as soon
+ * as the pool or the flag (may be NULL) says so. */
+int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *cancel,
+                      struct error *err);
 
 struct http_response;
 
@@ -80,6 +85,10 @@ static inline void http_response_free_p(struct http_response **r)
 unsigned http_status(const struct http_response *r);
 /* First value of a header of the final answer (case-insensitive), NULL when absent. */
 const char *http_header(const struct http_response *r, const char *name);
+/* The next value of the same header behind `previous`, which came from these two functions. */
+const char *http_header_next(const struct http_response *r, const char *name, const char *previous);
+/* A header that is a decimal number up to INT64_MAX; false when it is absent or another text. */
+bool http_header_number(const struct http_response *r, const char *name, uint64_t *ret);
 /* Content-Length; false when the answer has none. */
 bool http_content_length(const struct http_response *r, uint64_t *ret);
 /* Content-Range of a 206: `bytes a-b/size`; false when absent or malformed. */

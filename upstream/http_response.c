@@ -49,6 +49,11 @@ const char *http_header(const struct http_response *r, const char *name)
     return next_value(r, name, NULL);
 }
 
+const char *http_header_next(const struct http_response *r, const char *name, const char *previous)
+{
+    return next_value(r, name, previous);
+}
+
 bool http_parse_length(const char *text, uint64_t *ret)
 {
     uint64_t n = 0;
@@ -66,13 +71,18 @@ bool http_parse_length(const char *text, uint64_t *ret)
     return true;
 }
 
+bool http_header_number(const struct http_response *r, const char *name, uint64_t *ret)
+{
+    const char *text = http_header(r, name);
+    return text && http_parse_length(text, ret);
+}
+
 bool http_content_length(const struct http_response *r, uint64_t *ret)
 {
     /* RFC 9112 6.3: a transfer coding overrides the length. */
     if (http_header(r, "Transfer-Encoding"))
         return false;
-    const char *text = http_header(r, "Content-Length");
-    return text && http_parse_length(text, ret);
+    return http_header_number(r, "Content-Length", ret);
 }
 
 /* Digits up to one of the bytes in `stop`; false when there are none. Moves *p behind the stop. */

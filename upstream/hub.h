@@ -65,9 +65,10 @@ int hub_locate(struct hub *h, const char *id, const char *commit, const char *pa
                const struct digest *sha256, uint64_t size, struct hub_location *ret,
                struct error *err);
 
-/* Bytes [first, first+len) of a located file, exactly (206 and a right Content-Range, or a 200 of
- * the whole file when that is what was asked for). Resumes and re-locates like a transfer does.
- * A network error is never mistaken for content. */
+/* Bytes [first, first+len) of a located file, cut off at its end, exactly (206 and a right
+ * Content-Range, or a 200 of the whole file when that is what was asked for), appended to `to`.
+ * Resumes and re-locates like a transfer does; *location may be empty and is kept current. A
+ * network error is never mistaken for content: on failure nothing has been appended. */
 int hub_read_range(struct hub *h, const char *id, const char *commit, const char *path,
                    const struct digest *sha256, uint64_t size, struct hub_location *location,
                    uint64_t first, size_t len, struct strbuf *to, struct error *err);
