@@ -441,6 +441,8 @@ static CURLcode set_exchange(CURL *curl, struct exchange *x)
         SET(CURLOPT_POSTFIELDS, q->body ? q->body : "");
     } else {
         SET(CURLOPT_HTTPGET, 1L);
+        if (strcmp(q->method, "DELETE") == 0)
+            SET(CURLOPT_CUSTOMREQUEST, "DELETE");
     }
     return code;
 }
@@ -581,7 +583,7 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
     struct exchange x = {.pool = p, .q = q, .err = err, .moved_ms = clock_monotonic_ms()};
     *ret = NULL;
     if (strcmp(q->method, "GET") != 0 && strcmp(q->method, "HEAD") != 0 &&
-        strcmp(q->method, "POST") != 0)
+        strcmp(q->method, "POST") != 0 && strcmp(q->method, "DELETE") != 0)
         return err_set(err, ERR_INTERNAL, "no method %.20s", q->method);
     log_url(q->url, x.where, sizeof(x.where));
     if (take_handle(p, q->cancel, &x.curl, err) < 0)

@@ -44,7 +44,7 @@ int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *
 struct http_response;
 
 struct http_request {
-    const char *method; /* "GET", "HEAD", "POST" */
+    const char *method; /* "GET", "HEAD", "POST", "DELETE" */
     const char *url;
     const char *bearer; /* token, sent to this URL's host only; NULL = no Authorization */
     const char *accept; /* NULL = any */
