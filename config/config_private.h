@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "config/jsonc.h"
 #include "config/table.h"
+#include "config/url.h"
 
 enum source_kind { SOURCE_FILE, SOURCE_VARIABLE, SOURCE_FLAG };
 
@@ -49,12 +50,6 @@ int value_set_text(void *base, const struct config_key *key, const char *text,
 int value_set_defaults(void *base, enum key_scope scope, struct error *err);
 /* Frees what the keys of the scope own. */
 void value_free_all(void *base, enum key_scope scope);
-
-/* NULL when fine, else what is wrong with it. Never repeats the URL, which may hold a password.
- * schemes: "http|https". Only a proxy may have user information. */
-const char *url_check(const char *url, const char *schemes, bool may_have_user);
-/* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
-char *url_host(const char *url);
 
 /* ---- documents (document.c): a parsed file or variable into the structs --------------------- */
 

@@ -21,10 +21,13 @@ const char *environment_get(char **environ_, const char *name)
  * into every pod beside a Service that is called "weighbridge". */
 static bool is_foreign(const char *name)
 {
-    static const char *const names[] = {"WEIGHBRIDGE_CONFIG", "WEIGHBRIDGE_SERVER",
-                                        "WEIGHBRIDGE_BIN", "WEIGHBRIDGE_PORT"};
-    static const char *const prefixes[] = {"WEIGHBRIDGE_TEST_", "WEIGHBRIDGE_SERVICE_",
-                                           "WEIGHBRIDGE_PORT_"};
+    static const char *const names[] = {
+        "WEIGHBRIDGE_CONFIG",      "WEIGHBRIDGE_SERVER",      "WEIGHBRIDGE_PORT",
+        "WEIGHBRIDGE_BIN",         "WEIGHBRIDGE_RELEASE_BIN", "WEIGHBRIDGE_BUILD",
+        "WEIGHBRIDGE_SUITE_LIMIT", "WEIGHBRIDGE_FUZZ_S",
+    };
+    static const char *const prefixes[] = {"WEIGHBRIDGE_TEST_", "WEIGHBRIDGE_BENCH_",
+                                           "WEIGHBRIDGE_SERVICE_", "WEIGHBRIDGE_PORT_"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(name, names[i]) == 0)
             return true;

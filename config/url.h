@@ -1,0 +1,14 @@
+/* Checks of URLs that people write. Pure; thread-safe. */
+#ifndef WB_CONFIG_URL_H
+#define WB_CONFIG_URL_H
+
+#include <stdbool.h>
+
+/* NULL when fine, else what is wrong with it, to be read behind the name of the setting. Never
+ * repeats the URL, which may hold a password. schemes: "http|https". Neither query nor fragment;
+ * user information only for a proxy. */
+const char *url_check(const char *url, const char *schemes, bool may_have_user);
+/* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
+char *url_host(const char *url);
+
+#endif
