@@ -510,12 +510,12 @@ static int curl_failed(struct exchange *x, CURLcode code)
 {
     const char *text = x->text[0] ? x->text : curl_easy_strerror(code);
     uint64_t length;
+    /* Once connected, the second code means HTTP/0.9. */
+    if (code == CURLE_URL_MALFORMAT || (code == CURLE_UNSUPPORTED_PROTOCOL && !x->connected))
+        return err_set(x->err, ERR_UPSTREAM, "%s is no http or https URL", x->where);
     switch (code) {
     case CURLE_OUT_OF_MEMORY:
         return err_set(x->err, ERR_NOMEM, "%s: libcurl is out of memory", x->where);
-    case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-        return err_set(x->err, ERR_UPSTREAM, "%s is no http or https URL", x->where);
     case CURLE_OPERATION_TIMEDOUT:
         return err_set(x->err, ERR_TIMEOUT, "%s: no connection within %" PRIu64 " s", x->where,
                        x->pool->connect_timeout_s);
