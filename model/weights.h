@@ -18,7 +18,7 @@ enum weights_format {
     WEIGHTS_OTHER,
 };
 
-/* By the file's name alone (safetensors before pickle; case-insensitive extension). */
+/* By the file's extension alone, in any case. */
 enum weights_format weights_format_of(const char *path);
 /* "safetensors", "gguf", "pt", "onnx", "" */
 const char *weights_format_name(enum weights_format f);
@@ -39,7 +39,7 @@ struct weights {
     uint64_t tensors;
     uint64_t parameters; /* sum of the products of the shapes */
     uint64_t tensor_bytes;
-    bool partial; /* a tensor type that we have no size for: sums leave it out */
+    bool partial; /* a tensor of a type that we have no size for: tensor_bytes leaves it out */
     struct dtype_total types[WEIGHTS_MAX_TYPES]; /* sorted by name */
     size_t n_types;
     /* GGUF only; empty or 0 when absent */
@@ -55,15 +55,21 @@ struct weights {
 
 /* Parses a prefix of a safetensors or GGUF file (see model/source.h). ERR_INVALID: the file breaks
  * a rule of its format; the text names the rule, the tensor or key and the byte. ERR_TOO_LARGE: a
- * budget. ERR_UNSUPPORTED: a format that has no prefix parser here. */
+ * budget. ERR_UNSUPPORTED: a format that has no prefix parser here.
+ * These texts go into the manifest of an import (modelpack_note), so they are frozen with
+ * MODELPACK_PACKAGER: changing one changes digests. tests/vectors/ours.tsv holds them to it.
+ * Memory: at most a few hundred bytes a tensor that the given bytes describe. */
 int weights_parse(enum weights_format format, const void *data, size_t have, uint64_t file_size,
                   struct weights *ret, uint64_t *ret_need, struct error *err);
 
-/* Adds the totals of one file to a sum (shards and split parts of one model). Saturates never:
- * ERR_INVALID on overflow. */
+/* Adds the totals of one file to a sum that starts as {0}: for the shards or split parts of one
+ * model (which files those are is the caller's to know). Keeps the first non-empty architecture,
+ * name, file type, context length and warning; split_no and split_count stay 0. ERR_INVALID on
+ * overflow; the sum is untouched then. */
 int weights_add(struct weights *sum, const struct weights *one, struct error *err);
 
-/* LLAMA_FTYPE name of general.file_type ("Q4_K_M"), NULL when unknown. */
+/* LLAMA_FTYPE name of general.file_type ("Q4_K_M"; the flag 1024 "guessed" is ignored), NULL when
+ * unknown. */
 const char *gguf_file_type_name(uint32_t file_type);
 
 #endif
