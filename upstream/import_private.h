@@ -5,7 +5,6 @@
  *     import_search.c   a manifest digest that nobody has, sought in the current refs
  *     import_build.c    one commit and one selection -> manifest, config blob, links, one commit
  *     import_read.c     the bytes that this takes: small files and weight headers, in parallel
- *     import_sum.c      which weight files add up to one model (pure)
  *     import_current.c  whether what is stored is what a build would give now
  *     import_memory.c   what is under way, what was not found, who asked us to wait
  */
@@ -140,19 +139,6 @@ struct reading {
 /* Reads what every want asks for. A header that breaks its format's rules is an outcome, whatever
  * keeps us from reading it a failure. */
 int reading_run(struct reading *r, struct error *err);
-
-/* ---- import_sum.c ---------------------------------------------------------------------------- */
-
-struct sum_file {
-    const char *path;
-    enum weights_format format;
-    const struct weights *weights; /* NULL: not parsed, or its header is broken */
-};
-/* The facts of the model that the selected weight files are. Totals are given only when they can be
- * true: every safetensors or GGUF file was parsed, they are of one format, and no two sets of
- * files stand for the same weights (several quantisations; two safetensors sets in one folder).
- * Otherwise only the format is. 1, 0 when there are no weights at all, -1. */
-int weights_sum(const struct sum_file *files, size_t n, struct weights *ret, struct error *err);
 
 /* ---- import_current.c, import_build.c -------------------------------------------------------- */
 

@@ -223,6 +223,8 @@ static int source_read(struct header_source *s, size_t len, struct strbuf *to, s
 {
     const struct reading *r = s->reading;
     const struct commit_file *f = s->file;
+    if (len == 0) /* an empty file: there is nothing to ask for */
+        return 0;
     if (!s->blob)
         return hub_read_range(r->hub, r->repo_id, r->commit, f->path, &f->sha256, f->size,
                               &s->location, to->len, len, to, err);
