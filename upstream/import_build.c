@@ -164,45 +164,22 @@ static int read_all(struct work_set *w, struct error *err)
 
 /* ---- the documents --------------------------------------------------------------------------- */
 
-/* What the selected weights are called: safetensors before GGUF before what is only classified. */
-static enum weights_format leading_format(const struct work_set *w)
-{
-    static const enum weights_format order[] = {WEIGHTS_SAFETENSORS, WEIGHTS_GGUF, WEIGHTS_PICKLE,
-                                                WEIGHTS_ONNX};
-    for (size_t k = 0; k < ARRAY_LEN(order); k++)
-        for (size_t i = 0; i < w->list.n; i++)
-            if (w->selected[i].selected && weights_format_of(w->list.files[i].path) == order[k])
-                return order[k];
-    return WEIGHTS_UNKNOWN;
-}
-
-/* The facts of the model, 0 when it has no weights that we know of. Totals over a part of the files
- * would be wrong: when one could not be inspected, only the format is known. */
+/* The facts of the model, 0 when they are not known. Totals over a part of the files would be
+ * wrong: a file that could not be inspected leaves them out. */
 static int sum_up(struct work_set *w, struct weights *ret, struct error *err)
 {
-    struct error e = ERROR_INIT;
-    enum weights_format leading = leading_format(w);
-    _cleanup_free_ struct weights_file *files = calloc(w->n_wants ? w->n_wants : 1, sizeof(*files));
-    size_t n = 0, failed = 0;
+    size_t n = 0;
+    _cleanup_free_ struct sum_file *files = calloc(w->n_wants ? w->n_wants : 1, sizeof(*files));
     if (!files)
         return no_memory(err);
     for (size_t i = 0; i < w->n_wants; i++) {
         const struct want *want = &w->wants[i];
-        failed += want->inspection == INSPECTION_FAILED;
+        if (want->inspection == INSPECTION_FAILED)
+            return 0;
         if (want->inspection == INSPECTION_DONE)
-            files[n++] = (struct weights_file){.path = want->file->path, .weights = want->weights};
+            files[n++] = (struct sum_file){.path = want->file->path, .weights = want->weights};
     }
-    memset(ret, 0, sizeof(*ret));
-    if (n && !failed && weights_total(files, n, ret, &e) < 0) {
-        if (e.code != ERR_INVALID) {
-            *err = e;
-            return -1;
-        }
-        memset(ret, 0, sizeof(*ret)); /* the sums do not fit 64 bits */
-    }
-    if (ret->format == WEIGHTS_UNKNOWN)
-        ret->format = leading;
-    return leading != WEIGHTS_UNKNOWN;
+    return weights_sum(files, n, ret, err);
 }
 
 static int list_files(struct work_set *w, struct error *err)

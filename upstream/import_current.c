@@ -8,8 +8,6 @@
 
 #include "base/json.h"
 
-#define CONFIG_MAX (1u << 20)
-
 static const char *annotation(const struct json *object, const char *key)
 {
     return json_str(json_get(json_get(object, "annotations"), key));
@@ -41,34 +39,10 @@ static int same_files(const struct json *manifest, const struct select_file *fil
     return k == n_layers;
 }
 
-/* 1 when the config blob was written for this repository id and commit. */
-static int same_origin(const struct build *b, const struct json *manifest, struct error *err)
+static bool says(const struct json *manifest, const char *key, const char *value)
 {
-    struct digest digest;
-    struct blob *blob = NULL;
-    const char *text = json_str(json_get(json_get(manifest, "config"), "digest"));
-    if (!text || digest_parse(text, &digest, NULL) < 0)
-        return 0;
-    int rc = store_blob_open(b->importer->store, &digest, &blob, err);
-    if (rc <= 0)
-        return rc;
-    _cleanup_strbuf_ struct strbuf bytes = STRBUF_INIT;
-    size_t size = blob_size(blob) < CONFIG_MAX ? (size_t)blob_size(blob) : CONFIG_MAX;
-    void *at = strbuf_reserve(&bytes, size ? size : 1);
-    ssize_t n = at ? blob_read(blob, 0, at, size, err) : err_set(err, ERR_NOMEM, "out of memory");
-    blob_close(blob);
-    if (n < 0)
-        return -1;
-    strbuf_advance(&bytes, (size_t)n);
-    _cleanup_json_ struct json *config = NULL;
-    if (json_parse(strbuf_str(&bytes), bytes.len, &config, NULL) < 0)
-        return 0; /* cut short or not ours: build it again */
-    const struct json *descriptor = json_get(config, "descriptor");
-    const char *revision = json_str(json_get(descriptor, "revision"));
-    const char *url = json_str(json_get(descriptor, "sourceURL"));
-    size_t id = strlen(b->revision->id), len = url ? strlen(url) : 0;
-    return revision && strcmp(revision, b->revision->commit) == 0 && len > id &&
-           url[len - id - 1] == '/' && strcmp(url + len - id, b->revision->id) == 0;
+    const char *text = annotation(manifest, key);
+    return text && strcmp(text, value) == 0;
 }
 
 static int is_current(const struct build *b, const struct manifest *m, struct error *err)
@@ -77,15 +51,16 @@ static int is_current(const struct build *b, const struct manifest *m, struct er
     _cleanup_json_ struct json *document = NULL;
     if (json_parse(m->bytes, m->len, &document, NULL) < 0)
         return 0;
-    const char *packager = annotation(document, "org.weighbridge.packager");
-    if (!packager || strcmp(packager, MODELPACK_PACKAGER) != 0)
+    if (!says(document, "org.weighbridge.packager", MODELPACK_PACKAGER) ||
+        !says(document, "org.weighbridge.hub.repository", b->revision->id) ||
+        !says(document, "org.weighbridge.hub.commit", b->revision->commit))
         return 0;
-    int rc = same_origin(b, document, err);
-    if (rc <= 0)
-        return rc;
+    if (hub_config(b->hub)->inspection_required &&
+        annotation(document, "org.weighbridge.uninspected.001"))
+        return 0; /* imported under another policy */
     struct commit_files list = {0};
-    rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id, b->revision->commit,
-                                &list, err);
+    int rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id,
+                                    b->revision->commit, &list, err);
     if (rc <= 0)
         return rc;
     struct select_file *selected = NULL;

@@ -5,6 +5,7 @@
  *     import_search.c   a manifest digest that nobody has, sought in the current refs
  *     import_build.c    one commit and one selection -> manifest, config blob, links, one commit
  *     import_read.c     the bytes that this takes: small files and weight headers, in parallel
+ *     import_sum.c      which weight files add up to one model (pure)
  *     import_current.c  whether what is stored is what a build would give now
  *     import_memory.c   what is under way, what was not found, who asked us to wait
  */
@@ -139,6 +140,16 @@ struct reading {
 /* Reads what every want asks for. A header that breaks its format's rules is an outcome, whatever
  * keeps us from reading it a failure. */
 int reading_run(struct reading *r, struct error *err);
+
+/* ---- import_sum.c ---------------------------------------------------------------------------- */
+
+struct sum_file {
+    const char *path;
+    const struct weights *weights; /* parsed */
+};
+/* The facts of the model that these weight files hold; sorts and shrinks the array. 1, 0 when
+ * nothing can be said (no file counts, sums overflow), -1. */
+int weights_sum(struct sum_file *files, size_t n, struct weights *ret, struct error *err);
 
 /* ---- import_current.c, import_build.c -------------------------------------------------------- */
 
