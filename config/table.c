@@ -35,7 +35,7 @@ static const struct config_key keys[] = {
      "client connections at once; further ones are answered with 503 and Retry-After", false},
     {"limits.transfers", KEY_NUMBER, ROOT(max_transfers), 1, 1024, "16", NULL, "downloads", NULL,
      "downloads from upstreams at once; further ones wait", false},
-    {"limits.free_percent", KEY_NUMBER, ROOT(free_floor_percent), 0, 90, "5", NULL, "%", NULL,
+    {"limits.free_percent", KEY_NUMBER, ROOT(free_floor_percent), 0, 100, "5", NULL, "%", NULL,
      "part of the data directory's filesystem that stays free; below it nothing more is stored",
      false},
 
