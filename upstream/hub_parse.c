@@ -72,25 +72,32 @@ bool hub_etag_hex(const char *etag, size_t n, char *buf)
     return strcmp(etag + n, quoted ? "\"" : "") == 0;
 }
 
-/* Whether the parameters of one Link value (len bytes, `; rel="next"; ...`) have rel next. */
+/* Whether the value of rel, quoted or not, has `next` among its words. */
+static bool has_next(const char *value, size_t len)
+{
+    for (size_t i = 0; i + 4 <= len; i++) {
+        bool starts = i == 0 || strchr("\" \t", value[i - 1]);
+        bool ends = i + 4 == len || strchr("\" \t", value[i + 4]);
+        if (starts && ends && strncasecmp(value + i, "next", 4) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the parameters of one Link value (`; title="a"; rel="next"`) have rel next. */
 static bool is_rel_next(const char *p, size_t len)
 {
     const char *end = p + len;
-    for (; p < end; p++) {
-        if (*p != ';')
-            continue;
-        p++;
-        while (p < end && (*p == ' ' || *p == '\t'))
+    while (p < end) {
+        const char *stop = p; /* of this parameter: a semicolon outside of quotes */
+        for (bool quoted = false; stop < end && (quoted || *stop != ';'); stop++)
+            if (*stop == '"')
+                quoted = !quoted;
+        while (p < stop && (*p == ' ' || *p == '\t'))
             p++;
-        if (end - p < 4 || strncasecmp(p, "rel=", 4) != 0) {
-            p--;
-            continue;
-        }
-        p += 4;
-        bool quoted = p < end && *p == '"';
-        p += quoted;
-        return end - p >= 4 && strncasecmp(p, "next", 4) == 0 &&
-               (end - p == 4 || strchr(quoted ? "\" " : "; \t", p[4]));
+        if (stop - p > 4 && strncasecmp(p, "rel=", 4) == 0)
+            return has_next(p + 4, (size_t)(stop - p - 4));
+        p = stop + 1;
     }
     return false;
 }
