@@ -1,0 +1,474 @@
+/* config_load(): precedence of default, file, environment and flag; secrets; proxies; show. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "config/config.h"
+
+static char dir[64];
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/wb-config-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void teardown(void)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(load, .init = setup, .fini = teardown);
+
+/* Writes a file into the test's folder and returns its path, good until the fourth call. */
+static const char *file(const char *name, const char *text)
+{
+    static char paths[4][128];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    snprintf(path, 128, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f);
+    cr_assert_geq(fputs(text, f), 0);
+    cr_assert_eq(fclose(f), 0);
+    return path;
+}
+
+#define ENV(...) ((char *[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static struct config *load(struct config_flags flags, char **env)
+{
+    struct config *c = NULL;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(config_load(&flags, env, &c, &err), 0, "%s", err.text);
+    return c;
+}
+
+static const char *refused(struct config_flags flags, char **env, const char *want)
+{
+    static struct error err;
+    struct config *c = NULL;
+    err = ERROR_INIT;
+    cr_assert_lt(config_load(&flags, env, &c, &err), 0, "accepted, wanted: %s", want);
+    cr_assert_null(c);
+    cr_assert(strstr(err.text, want), "%s\n  wanted %s", err.text, want);
+    return err.text;
+}
+
+static char *show(const struct config *c)
+{
+    struct strbuf b = STRBUF_INIT;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(config_show(c, &b, &err), 0);
+    return strbuf_take(&b);
+}
+
+static void shows(const struct config *c, const char *want)
+{
+    _cleanup_free_ char *text = show(c);
+    cr_assert(strstr(text, want), "%s\n  wanted %s", text, want);
+}
+
+/* "NAME=dir/name" for ENV(). */
+static char *variable(const char *name, const char *path)
+{
+    static char texts[4][200];
+    static unsigned next;
+    char *text = texts[next++ % 4];
+    snprintf(text, 200, "%s=%s", name, path);
+    return text;
+}
+
+Test(load, precedence)
+{
+    const char *f = file("c.json", "{\"data\":\"/file\",\"log\":{\"level\":\"warn\"},\n"
+                                   "\"upstreams\":[{\"prefix\":\"hf\",\"url\":\"http://file\"}]}");
+    struct config *c = load((struct config_flags){.file = f}, ENV());
+    cr_assert_str_eq(c->data, "/file");
+    cr_assert_str_eq(c->listen_host, "127.0.0.1");
+    config_free(c);
+
+    char **env =
+        ENV("PATH=/bin", "WEIGHBRIDGE_DATA=/env", "WEIGHBRIDGE_LOG_LEVEL=error",
+            "WEIGHBRIDGE_UPSTREAMS_HF_URL=http://env", "WEIGHBRIDGE_LIMITS_CLIENTS=7",
+            "WEIGHBRIDGE_TRANSFERS_FINISH_ABANDONED=false", "WEIGHBRIDGE_UPSTREAMS_HF_TAG_TTL=5m",
+            "WEIGHBRIDGE_UPSTREAMS_HF_INCLUDE=[\"*.json\"]",
+            "WEIGHBRIDGE_UPSTREAMS_HF_ALIASES={\"a\":\"A\"}");
+    c = load((struct config_flags){.file = f}, env);
+    cr_assert_str_eq(c->data, "/env");
+    cr_assert_str_eq(c->log_level, "error");
+    cr_assert_str_eq(c->upstreams[0].url, "http://env");
+    cr_assert_eq(c->max_clients, 7);
+    cr_assert_not(c->finish_abandoned);
+    cr_assert_eq(c->upstreams[0].tag_ttl_s, 300);
+    cr_assert_eq(c->upstreams[0].include.n, 1);
+    cr_assert_eq(c->upstreams[0].n_aliases, 1);
+    config_free(c);
+
+    c = load((struct config_flags){.file = f,
+                                   .data = "/flag",
+                                   .hub = "http://flag/",
+                                   .log_level = "debug",
+                                   .listen = "127.0.0.1:0",
+                                   .external_url = "https://x"},
+             env);
+    cr_assert_str_eq(c->data, "/flag");
+    cr_assert_str_eq(c->log_level, "debug");
+    cr_assert_str_eq(c->upstreams[0].url, "http://flag");
+    cr_assert_eq(c->listen_port, 0);
+    cr_assert_str_eq(c->external_url, "https://x");
+    shows(c, "\"data\": \"/flag\", // --data\n");
+    shows(c, "\"url\": \"http://flag\", // --hub\n");
+    shows(c, "\"clients\": 7, // WEIGHBRIDGE_LIMITS_CLIENTS\n");
+    shows(c, "c.json:2\n");
+    config_free(c);
+}
+
+Test(load, file_from_the_environment)
+{
+    const char *f = file("c.json", "{\"data\":\"/file\"}");
+    struct config *c = load((struct config_flags){0}, ENV(variable("WEIGHBRIDGE_CONFIG", f)));
+    cr_assert_str_eq(c->data, "/file");
+    config_free(c);
+    c = load((struct config_flags){.file = f}, ENV("WEIGHBRIDGE_CONFIG=/nonexistent"));
+    config_free(c);
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_CONFIG=/nonexistent"),
+            "the configuration cannot be read: open /nonexistent: No such file");
+    refused((struct config_flags){.file = dir}, ENV(), "the configuration cannot be read");
+}
+
+Test(load, lists_from_the_environment_replace_the_files)
+{
+    const char *f =
+        file("c.json", "{\"upstreams\":[{\"prefix\":\"hf\",\"retries\":9},{\"prefix\":\"b\"}]}");
+    struct config *c = load(
+        (struct config_flags){.file = f},
+        ENV("WEIGHBRIDGE_UPSTREAMS_X_Y_RETRIES=3", "WEIGHBRIDGE_UPSTREAMS=[{\"prefix\":\"x.y\"}]",
+            "WEIGHBRIDGE_ACCESS=[{\"repositories\":\"**\",\"allow\":[\"pull\"]}]"));
+    cr_assert_eq(c->n_upstreams, 1);
+    cr_assert_str_eq(c->upstreams[0].prefix, "x.y");
+    cr_assert_eq(c->upstreams[0].retries, 3);
+    cr_assert_eq(c->n_access, 1);
+    shows(c, "\"upstreams\": [ // WEIGHBRIDGE_UPSTREAMS\n");
+    shows(c, "\"kind\": \"huggingface\", // default\n");
+    config_free(c);
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS=[{\"prefix\":\"a\",\"ulr\":1}]"),
+            "WEIGHBRIDGE_UPSTREAMS: upstreams[0].ulr: unknown key; did you mean \"url\"?");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS=[}"),
+            "WEIGHBRIDGE_UPSTREAMS: upstreams: is not JSON");
+}
+
+Test(load, unknown_variables)
+{
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LISTN=127.0.0.1:1"),
+            "WEIGHBRIDGE_LISTN: unknown environment variable; the nearest known one is "
+            "WEIGHBRIDGE_LISTEN");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LISTN="), "unknown environment variable");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_ULR=x"),
+            "WEIGHBRIDGE_UPSTREAMS_HF_URL");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_OTHER_URL=http://x"),
+            "unknown environment variable");
+    /* Kubernetes puts these beside every Service called weighbridge. */
+    config_free(load((struct config_flags){0},
+                     ENV("WEIGHBRIDGE_PORT=tcp://10.0.0.1:5000",
+                         "WEIGHBRIDGE_SERVICE_HOST=10.0.0.1", "WEIGHBRIDGE_SERVICE_PORT_HTTP=5000",
+                         "WEIGHBRIDGE_PORT_5000_TCP_ADDR=10.0.0.1", "WEIGHBRIDGE_SERVER=http://x",
+                         "WEIGHBRIDGE_BIN=x", "WEIGHBRIDGE_TEST_X=1", "WEIGHBRIDGE_DATA=")));
+}
+
+Test(load, variables_are_checked_like_the_file)
+{
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LISTEN=5000"),
+            "WEIGHBRIDGE_LISTEN: listen: \"5000\" is not address:port");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LIMITS_CLIENTS=0"),
+            "WEIGHBRIDGE_LIMITS_CLIENTS: limits.clients: must be a whole number from 1 to 100000");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LIMITS_CLIENTS=many"),
+            "limits.clients: is not JSON");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_ALLOW_PICKLE=1"),
+            "must be true or false, not a number");
+    refused((struct config_flags){.listen = "x"}, ENV(), "--listen: listen: ");
+    refused((struct config_flags){.hub = "x"}, ENV(), "--hub: upstreams[0].url: must begin with");
+    refused((struct config_flags){.log_level = "loud"}, ENV(), "--log-level: log.level: \"loud\"");
+}
+
+Test(load, hub_flag_needs_the_upstream)
+{
+    const char *f = file("c.json", "{\"upstreams\":[{\"prefix\":\"other\"}]}");
+    refused((struct config_flags){.file = f, .hub = "http://x"}, ENV(),
+            "--hub: the configuration has no upstream with the prefix \"hf\"");
+}
+
+Test(load, prefixes_that_share_their_variables)
+{
+    const char *f = file("c.json", "{\"upstreams\":[{\"prefix\":\"a-b\"},{\"prefix\":\"a.b\"}]}");
+    config_free(load((struct config_flags){.file = f}, ENV()));
+    refused((struct config_flags){.file = f}, ENV("WEIGHBRIDGE_UPSTREAMS_A_B_URL=http://x"),
+            "names the same key of several upstreams");
+}
+
+/* ---- secrets ------------------------------------------------------------------------------- */
+
+static void has_token(struct config *c, size_t i, const char *token, const char *from)
+{
+    cr_assert_not_null(c->upstreams[i].token);
+    cr_assert_str_eq(c->upstreams[i].token, token);
+    cr_assert(strstr(c->upstreams[i].token_from, from), "%s", c->upstreams[i].token_from);
+    _cleanup_free_ char *text = show(c);
+    cr_assert_not(strstr(text, token), "the token is shown");
+    cr_assert(strstr(text, "\"***\" from "));
+}
+
+Test(load, token_order)
+{
+    const char *own = file("own", " hf_own\n"), *path = file("path", "hf_path\r\n");
+    char hf_home[80], text[300];
+    snprintf(hf_home, sizeof(hf_home), "HF_HOME=%s", dir);
+    file("token", "hf_login");
+    snprintf(text, sizeof(text), "{\"upstreams\":[{\"prefix\":\"hf\",\n\"token_file\":\"%s\"}]}",
+             own);
+    const char *f = file("c.json", text);
+    char *path_variable = variable("HF_TOKEN_PATH", path);
+    char *file_variable = variable("WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE", path);
+    struct config_flags none = {0}, with_file = {.file = f};
+
+    struct config *c = load(none, ENV(hf_home));
+    has_token(c, 0, "hf_login", "/token");
+    config_free(c);
+    c = load(none, ENV(hf_home, path_variable));
+    has_token(c, 0, "hf_path", "HF_TOKEN_PATH");
+    config_free(c);
+    c = load(none, ENV(hf_home, path_variable, "HF_TOKEN= hf_env "));
+    has_token(c, 0, "hf_env", "HF_TOKEN");
+    config_free(c);
+    c = load(none, ENV(hf_home, path_variable, "HF_TOKEN="));
+    has_token(c, 0, "hf_path", "HF_TOKEN_PATH");
+    config_free(c);
+    c = load(with_file, ENV(hf_home, path_variable, "HF_TOKEN=hf_env"));
+    has_token(c, 0, "hf_own", "c.json:2: upstreams[0].token_file");
+    config_free(c);
+    c = load(with_file, ENV(hf_home, file_variable, "HF_TOKEN=hf_env"));
+    has_token(c, 0, "hf_path", "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE");
+    config_free(c);
+    c = load(with_file, ENV(hf_home, file_variable, "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN=hf_best"));
+    has_token(c, 0, "hf_best", "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN");
+    config_free(c);
+    c = load(none, ENV(hf_home, "HF_TOKEN=hf_env", "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE=none"));
+    cr_assert_null(c->upstreams[0].token);
+    config_free(c);
+}
+
+Test(load, login_file_of_the_home_directory)
+{
+    char path[128], cache[128];
+    snprintf(path, sizeof(path), "%s/.cache/huggingface", dir);
+    snprintf(cache, sizeof(cache), "%s/.cache", dir);
+    cr_assert_eq(fs_mkdir_p(path, 0755, NULL), 0);
+    file(".cache/huggingface/token", "hf_home\n");
+    struct config *c = load((struct config_flags){0}, ENV(variable("HOME", dir)));
+    has_token(c, 0, "hf_home", "/.cache/huggingface/token");
+    config_free(c);
+    c = load((struct config_flags){0}, ENV(variable("XDG_CACHE_HOME", cache), "HOME=/nonexistent"));
+    has_token(c, 0, "hf_home", "/huggingface/token");
+    config_free(c);
+    c = load((struct config_flags){0}, ENV("HOME=/nonexistent"));
+    cr_assert_null(c->upstreams[0].token);
+    config_free(c);
+    c = load((struct config_flags){0}, ENV("HF_TOKEN_PATH=/nonexistent", variable("HOME", dir)));
+    cr_assert_null(c->upstreams[0].token, "HF_TOKEN_PATH names another login file");
+    config_free(c);
+}
+
+/* The Hub's variables do not say which upstream they are for. */
+Test(load, hub_credentials_do_not_reach_a_mirror)
+{
+    const char *f = file("c.json", "{\"upstreams\":[{\"prefix\":\"hf\"},"
+                                   "{\"prefix\":\"mirror\",\"url\":\"https://mirror.example\"}]}");
+    struct config *c = load((struct config_flags){.file = f}, ENV("HF_TOKEN=hf_env"));
+    has_token(c, 0, "hf_env", "HF_TOKEN");
+    cr_assert_null(c->upstreams[1].token);
+    config_free(c);
+    c = load((struct config_flags){.hub = "http://127.0.0.1:9"}, ENV("HF_TOKEN=hf_env"));
+    has_token(c, 0, "hf_env", "HF_TOKEN");
+    config_free(c);
+}
+
+Test(load, bad_tokens_are_refused)
+{
+    _cleanup_strbuf_ struct strbuf big = STRBUF_INIT;
+    for (int i = 0; i < 16385; i++)
+        strbuf_putc(&big, 'x');
+    const struct {
+        const char *name, *content; /* content NULL: the folder */
+        const char *want;
+    } files[] = {
+        {"two", "hf_a\nhf_b\n", "HF_TOKEN_PATH: the token in the file holds a space"},
+        {"blank", " \n", "HF_TOKEN_PATH: the token in the file is empty"},
+        {"empty", "", "HF_TOKEN_PATH: the token in the file is empty"},
+        {"big", big.data, "HF_TOKEN_PATH: the token file cannot be read: it is too large"},
+        {"", NULL, "HF_TOKEN_PATH: the token file cannot be read: Is a directory"},
+    };
+    struct config_flags none = {0};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        const char *path = files[i].content ? file(files[i].name, files[i].content) : dir;
+        refused(none, ENV(variable("HF_TOKEN_PATH", path)), files[i].want);
+    }
+    refused(none, ENV("HF_TOKEN=hf_a\x01"), "HF_TOKEN: the token holds");
+    refused(none, ENV("HF_TOKEN=hf_a b"), "HF_TOKEN: the token holds");
+    refused(none, ENV("WEIGHBRIDGE_UPSTREAMS_HF_TOKEN=hf_\xc3\xa9"), "the token holds");
+    refused(none, ENV("WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE=/nonexistent"),
+            "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE: upstreams[0].token_file: there is no such file");
+}
+
+/* Among them a token where the name of a file belongs. */
+Test(load, no_error_repeats_a_secret)
+{
+    static const char *const variables[] = {
+        "HF_TOKEN=s3cret\x01",
+        "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN=s3cret x",
+        "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE=s3cret",
+        "WEIGHBRIDGE_UPSTREAMS_HF_URL=https://u:s3cret@h/",
+        "WEIGHBRIDGE_UPSTREAMS_HF_URL=https://h/?token=s3cret",
+        "WEIGHBRIDGE_UPSTREAMS_HF_PROXY=htp://u:s3cret@h/",
+        "WEIGHBRIDGE_UPSTREAMS_HF_PROXY=http://u:s3cret@h:x/",
+        "WEIGHBRIDGE_EXTERNAL_URL=http://u:s3cret@h/",
+        "https_proxy=http://u:s3cret@h:x/",
+        "WEIGHBRIDGE_UPSTREAMS=[{\"prefix\":\"a\",\"token\":\"s3cret\"}]",
+        "WEIGHBRIDGE_UPSTREAMS_HF_TOKN=s3cret",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
+        const char *text =
+            refused((struct config_flags){0}, ENV((char *)(uintptr_t)variables[i]), ":");
+        cr_assert_not(strstr(text, "s3cret"), "%s", text);
+    }
+}
+
+/* ---- proxies ------------------------------------------------------------------------------- */
+
+static void proxy_is(const char *hub, char **env, const char *want)
+{
+    struct config *c = load((struct config_flags){.hub = hub}, env);
+    const char *got = c->upstreams[0].proxy;
+    if (want)
+        cr_assert(got && strcmp(got, want) == 0, "%s: %s, not %s", hub, got ? got : "none", want);
+    else
+        cr_assert_null(got, "%s: %s", hub, got);
+    config_free(c);
+}
+
+Test(load, proxies_of_the_environment)
+{
+    proxy_is("https://h.example", ENV("https_proxy=http://a:1", "HTTPS_PROXY=http://b:1"),
+             "http://a:1");
+    proxy_is("https://h.example", ENV("HTTPS_PROXY=http://b:1/", "HTTP_PROXY=http://c:1"),
+             "http://b:1");
+    proxy_is("http://h.example", ENV("HTTPS_PROXY=http://b:1", "http_proxy=c:1"), "http://c:1");
+    proxy_is("http://h.example", ENV("HTTP_PROXY=c:1"), "http://c:1");
+    proxy_is("https://h.example", ENV("http_proxy=c:1"), NULL);
+    proxy_is("https://h.example", ENV("https_proxy="), NULL);
+    static const char *const excepting[] = {
+        "*", "h.example", ".example", "example", "x, H.Example", "x,,h.example", "x .example"};
+    static const char *const other[] = {"x", "ample", "a.h.example", ".", "", "h.exampl", "*.org"};
+    for (size_t i = 0; i < ARRAY_LEN(excepting); i++)
+        proxy_is("https://h.example:8443/x",
+                 ENV("https_proxy=a:1", variable("no_proxy", excepting[i])), NULL);
+    for (size_t i = 0; i < ARRAY_LEN(other); i++)
+        proxy_is("https://h.example", ENV("https_proxy=a:1", variable("NO_PROXY", other[i])),
+                 "http://a:1");
+    proxy_is("http://[fd00::1]:80", ENV("http_proxy=a:1", "no_proxy=[fd00::1]"), NULL);
+    static const char *const loopback[] = {"http://127.0.0.1:1", "http://localhost",
+                                           "http://[::1]:1", "http://127.9.9.9"};
+    for (size_t i = 0; i < ARRAY_LEN(loopback); i++)
+        proxy_is(loopback[i], ENV("http_proxy=a:1"), NULL);
+    refused((struct config_flags){0}, ENV("https_proxy=ftp://x"),
+            "https_proxy: upstreams[0].proxy: must begin with");
+}
+
+Test(load, proxy_of_the_configuration_wins)
+{
+    char **env = ENV("https_proxy=http://e:1", "WEIGHBRIDGE_UPSTREAMS_HF_PROXY=http://u:pa55@c:1");
+    proxy_is("https://h.example", env, "http://u:pa55@c:1");
+    proxy_is("https://h.example",
+             ENV("https_proxy=http://e:1", "WEIGHBRIDGE_UPSTREAMS_HF_PROXY=none"), NULL);
+    struct config *c = load((struct config_flags){0}, env);
+    shows(c, "// \"proxy\": \"http://***@c:1\" from WEIGHBRIDGE_UPSTREAMS_HF_PROXY\n");
+    _cleanup_free_ char *text = show(c);
+    cr_assert_not(strstr(text, "pa55"));
+    config_free(c);
+    c = load((struct config_flags){0}, ENV("https_proxy=http://e:1"));
+    shows(c, "\"proxy\": \"http://e:1\", // https_proxy\n");
+    config_free(c);
+}
+
+Test(load, ca_file_must_be_readable)
+{
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_CA_FILE=/nonexistent/ca"),
+            "WEIGHBRIDGE_UPSTREAMS_HF_CA_FILE: upstreams[0].ca_file: /nonexistent/ca cannot be "
+            "read: No such file");
+    struct config *c = load((struct config_flags){0},
+                            ENV(variable("WEIGHBRIDGE_UPSTREAMS_HF_CA_FILE", file("ca.pem", "x"))));
+    cr_assert_not_null(c->upstreams[0].ca_file);
+    config_free(c);
+}
+
+/* ---- show ---------------------------------------------------------------------------------- */
+
+/* What is shown, without the comments that say where it is from. */
+static char *values_of(const struct config *c)
+{
+    char *text = show(c), *to = text;
+    for (const char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *comment = memmem(line, n, "// ", 3);
+        size_t keep = comment ? (size_t)(comment - line) : n;
+        memmove(to, line, keep);
+        to += keep;
+        *to++ = '\n';
+        line += n + (line[n] == '\n');
+    }
+    *to = '\0';
+    return text;
+}
+
+Test(load, what_is_shown_can_be_loaded)
+{
+    char text[1500];
+    snprintf(
+        text, sizeof(text),
+        "{\"listen\":\"[::1]:0\",\"data\":\"a\\\"b\\\\ <&> "
+        "\\u00e9\",\"external_url\":\"https://m.example\","
+        "\"log\":{\"level\":\"debug\"},\"limits\":{\"clients\":1},\"timeouts\":{\"drain\":\"1m\"},"
+        "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":[{\"prefix\":\"a\","
+        "\"proxy\":\"socks5://h:1\",\"ca_file\":\"%s\",\"token_file\":\"none\","
+        "\"aliases\":{\"b/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
+        "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"}],"
+        "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
+        "{\"repositories\":\"**\",\"allow\":[]}]}",
+        file("ca.pem", "x"));
+    const char *const files[] = {file("a.json", text), file("b.json", "{}"),
+                                 file("c.json", "{\"upstreams\":[]}")};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        struct config *c = load((struct config_flags){.file = files[i]}, ENV());
+        _cleanup_free_ char *shown = show(c), *first = values_of(c);
+        config_free(c);
+        c = load((struct config_flags){.file = file("shown.json", shown)}, ENV());
+        _cleanup_free_ char *second = values_of(c);
+        config_free(c);
+        cr_assert_str_eq(first, second);
+    }
+}
+
+Test(load, a_file_name_cannot_leave_its_comment)
+{
+    const char *f = file("x\n\"data\":\"evil\",", "{\"data\":\"good\"}");
+    struct config *c = load((struct config_flags){.file = f}, ENV());
+    _cleanup_free_ char *shown = show(c);
+    config_free(c);
+    c = load((struct config_flags){.file = file("shown.json", shown)}, ENV());
+    cr_assert_str_eq(c->data, "good");
+    config_free(c);
+}
