@@ -24,8 +24,8 @@ struct gguf {
     struct gguf_reader r;
     uint64_t n_keys, n_tensors;
     uint64_t key_min, tensor_min; /* the least bytes that one takes */
-    struct name_list keys;        /* value: where its type stands */
-    struct name_list tensors;
+    struct seen_names keys;       /* value: where its type stands */
+    struct seen_names tensors;
     uint64_t alignment;
     uint64_t expected; /* the offset that the next tensor must have */
     bool gap;          /* `expected` is only a lower bound: a tensor of unknown size came before */
@@ -36,8 +36,8 @@ struct gguf {
 
 static void gguf_done(struct gguf *g)
 {
-    name_list_done(&g->keys);
-    name_list_done(&g->tensors);
+    seen_names_done(&g->keys);
+    seen_names_done(&g->tensors);
 }
 #define _cleanup_gguf_ _cleanup_(gguf_done)
 
@@ -120,7 +120,7 @@ static int read_key(struct gguf *g, uint64_t i)
     if ((rc = gguf_u32(r, "a value's type", &type)) == PREFIX_DONE)
         rc = gguf_skip(r, type, 0);
     if (rc == PREFIX_DONE)
-        rc = name_list_add(&g->keys, key, r->err);
+        rc = seen_names_add(&g->keys, key, r->err);
     return rc < 0 ? err_wrap(r->err, "key %s", quoted) : rc;
 }
 
@@ -134,7 +134,7 @@ static int read_keys(struct gguf *g)
         if (rc != PREFIX_DONE)
             return rc;
     }
-    const struct name *twice = name_list_sort(&g->keys);
+    const struct name *twice = seen_names_sort(&g->keys);
     if (twice)
         return err_set(g->r.err, ERR_INVALID, "key %s is there twice, again at byte %" PRIu64,
                        name_quote(twice->text, twice->len, quoted), twice->at);
@@ -145,7 +145,7 @@ static int read_keys(struct gguf *g)
 static bool find_value(const struct gguf *g, const char *key, uint32_t *ret_type,
                        const unsigned char **ret)
 {
-    const struct name *found = name_list_find(&g->keys, key);
+    const struct name *found = seen_names_find(&g->keys, key);
     if (!found)
         return false;
     *ret_type = (uint32_t)gguf_integer(&g->r, g->r.data + found->value, 4);
@@ -323,7 +323,7 @@ static int read_tensor(struct gguf *g)
         place_tensor(g, &name, quoted, type != NULL, offset, bytes) < 0 ||
         weights_count(&g->w, type ? type->name : "UNKNOWN", 1, elements, bytes, r->err) < 0)
         return err_wrap(r->err, "tensor info at byte %" PRIu64, name.at);
-    return name_list_add(&g->tensors, name, r->err);
+    return seen_names_add(&g->tensors, name, r->err);
 }
 
 static int read_tensors(struct gguf *g)
@@ -335,7 +335,7 @@ static int read_tensors(struct gguf *g)
         if (rc != PREFIX_DONE)
             return rc;
     }
-    const struct name *twice = name_list_sort(&g->tensors);
+    const struct name *twice = seen_names_sort(&g->tensors);
     if (twice)
         return err_set(g->r.err, ERR_INVALID, "tensor %s is there twice, again at byte %" PRIu64,
                        name_quote(twice->text, twice->len, quoted), twice->at);

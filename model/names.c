@@ -36,13 +36,13 @@ char *name_quote(const void *name, size_t n, char buf[static NAME_QUOTED_MAX])
     return buf;
 }
 
-void name_list_done(struct name_list *l)
+void seen_names_done(struct seen_names *l)
 {
     free(l->items);
-    *l = (struct name_list){0};
+    *l = (struct seen_names){0};
 }
 
-int name_list_add(struct name_list *l, struct name name, struct error *err)
+int seen_names_add(struct seen_names *l, struct name name, struct error *err)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 64;
@@ -71,7 +71,7 @@ static int compare(const void *pa, const void *pb)
     return c ? c : (a->at > b->at) - (a->at < b->at);
 }
 
-const struct name *name_list_sort(struct name_list *l)
+const struct name *seen_names_sort(struct seen_names *l)
 {
     const struct name *found = NULL;
     if (l->n)
@@ -84,7 +84,7 @@ const struct name *name_list_sort(struct name_list *l)
     return found;
 }
 
-const struct name *name_list_find(const struct name_list *l, const char *text)
+const struct name *seen_names_find(const struct seen_names *l, const char *text)
 {
     size_t len = strlen(text), low = 0, high = l->n;
     while (low < high) {

@@ -22,21 +22,21 @@ struct name {
     uint64_t value; /* whatever the caller keeps with it */
 };
 
-struct name_list {
+struct seen_names {
     struct name *items; /* owned */
     size_t n, cap;
 };
 
-void name_list_done(struct name_list *l);
-#define _cleanup_names_ _cleanup_(name_list_done)
-int name_list_add(struct name_list *l, struct name name, struct error *err);
+void seen_names_done(struct seen_names *l);
+#define _cleanup_names_ _cleanup_(seen_names_done)
+int seen_names_add(struct seen_names *l, struct name name, struct error *err);
 /* Sorts the list (an order of its own, n log n whatever the names are) and returns the second of a
  * pair of equal names, the one that stands first in the file; NULL when all differ. */
-const struct name *name_list_sort(struct name_list *l);
+const struct name *seen_names_sort(struct seen_names *l);
 /* Looks a name up in a sorted list; NULL when absent. */
-const struct name *name_list_find(const struct name_list *l, const char *text);
+const struct name *seen_names_find(const struct seen_names *l, const char *text);
 
-/* The order of name_list_sort(), for lists that carry more. */
+/* The order of seen_names_sort(), for lists that carry more. */
 int name_compare(const char *a, size_t a_len, const char *b, size_t b_len);
 
 #endif

@@ -41,7 +41,7 @@ struct parse {
     size_t n, cap;
     char *text; /* owned: names without their escapes; never moves */
     size_t text_len, text_cap;
-    struct name_list metadata;
+    struct seen_names metadata;
     bool has_metadata;
     struct weights w;
 };
@@ -50,7 +50,7 @@ static void parse_done(struct parse *p)
 {
     free(p->tensors);
     free(p->text);
-    name_list_done(&p->metadata);
+    seen_names_done(&p->metadata);
 }
 #define _cleanup_parse_ _cleanup_(parse_done)
 
@@ -97,7 +97,7 @@ static int read_metadata(struct parse *p, struct error *err)
             return err_set(err, ERR_TOO_LARGE, "__metadata__ has more than %u keys", ENTRIES_MAX);
         name.at = key.at;
         if (plain_text(p, &key, &name.text, &name.len, err) < 0 ||
-            name_list_add(&p->metadata, name, err) < 0)
+            seen_names_add(&p->metadata, name, err) < 0)
             return -1;
     }
     return more;
@@ -269,7 +269,7 @@ static int check_names(struct parse *p, struct error *err)
     if (twice)
         return err_set(err, ERR_INVALID, "tensor %s is there twice, again at byte %" PRIu64,
                        name_quote(twice->name, twice->name_len, quoted), twice->at);
-    const struct name *key = name_list_sort(&p->metadata);
+    const struct name *key = seen_names_sort(&p->metadata);
     if (key)
         weights_warn(&p->w, "__metadata__ has the key %s twice (byte %" PRIu64 ")",
                      name_quote(key->text, key->len, quoted), key->at);
