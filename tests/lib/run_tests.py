@@ -75,6 +75,8 @@ def hub(tally):
     """The stand-in Hub against the clients that define what a Hub is."""
     for path in suites("tests/hub/test_*.py"):
         python_suite(tally, path, "asan")
+    for path in suites("tests/hub/check_*.py"):
+        checks.counted(tally, path, [sys.executable, "-u", path], SUITE_LIMIT_S)
 
 
 def e2e(tally):
