@@ -103,7 +103,7 @@ int listen_open(const struct config *c, int *ret_fd, char *url, size_t url_size,
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(err, "cannot listen on %s", address);
-    unsigned port;
+    unsigned port = 0;
     if (bind_and_listen(fd, found, address, err) < 0 || real_port(fd, &port, err) < 0)
         return -1;
     format_address(c->listen_host, port, address, sizeof(address));

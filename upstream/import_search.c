@@ -168,7 +168,7 @@ static int not_found(const struct search *s, size_t left_out, struct error *err)
 
 static int run(struct search *s, struct error *err)
 {
-    size_t left_out;
+    size_t left_out = 0;
     int rc = list_commits(s, &left_out, err);
     for (size_t i = 0; i < s->n && rc == 0; i++)
         rc = try_commit(s, s->commits[i], err);
