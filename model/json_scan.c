@@ -32,9 +32,10 @@ static int unexpected(struct json_scan *s, const char *wanted, const char *what,
 {
     int c = json_scan_peek(s);
     if (c < 0)
-        return err_set(err, ERR_INVALID, "the header ends where %s of %s is due, at byte %" PRIu64,
-                       wanted, what, json_scan_at(s));
-    return err_set(err, ERR_INVALID, "%s of %s is due at byte %" PRIu64 ", not the byte 0x%02x",
+        return err_set(err, ERR_INVALID,
+                       "expected %s in %s at byte %" PRIu64 ", where the header ends", wanted, what,
+                       json_scan_at(s));
+    return err_set(err, ERR_INVALID, "expected %s in %s at byte %" PRIu64 ", not the byte 0x%02x",
                    wanted, what, json_scan_at(s), (unsigned)c);
 }
 
@@ -170,12 +171,12 @@ int json_scan_u64(struct json_scan *s, const char *what, uint64_t *ret, struct e
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
             return err_set(err, ERR_INVALID,
-                           "the number of %s at byte %" PRIu64 " does not fit 64 bits", what,
+                           "the number in %s at byte %" PRIu64 " does not fit 64 bits", what,
                            json_scan_at(s));
     int next = byte_at(s, p);
     if ((*s->p == '0' && p - s->p > 1) || next == '.' || next == 'e' || next == 'E')
         return err_set(err, ERR_INVALID,
-                       "the number of %s at byte %" PRIu64 " is not a plain whole number", what,
+                       "the number in %s at byte %" PRIu64 " is not a plain whole number", what,
                        json_scan_at(s));
     s->p = p;
     *ret = value;
@@ -267,7 +268,7 @@ int json_scan_skip(struct json_scan *s, struct error *err)
     default:
         if (c == '-' || is_digit(c))
             return skip_number(s, err);
-        return unexpected(s, "a value", "an entry", err);
+        return unexpected(s, "a value", "the header", err);
     }
 }
 

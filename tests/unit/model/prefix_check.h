@@ -1,0 +1,88 @@
+/* What every prefix parser promises, checked on one input; for the unit tests and the fuzz targets:
+ * prefixes that are long enough all give one result, shorter ones ask for more, never for more than
+ * the file has, and no parse succeeds on less than an earlier one said it surely needs. */
+#ifndef WB_TESTS_PREFIX_CHECK_H
+#define WB_TESTS_PREFIX_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "model/weights.h"
+
+struct prefix_outcome {
+    int rc;
+    struct weights w;
+    struct error err;
+};
+
+/* Parses a copy of exactly `have` bytes, so that a sanitizer sees a read beyond them. */
+static inline uint64_t prefix_run(enum weights_format format, const void *data, size_t have,
+                                  uint64_t file_size, struct prefix_outcome *ret)
+{
+    uint64_t need = 0;
+    _cleanup_free_ void *copy = calloc(1, have ? have : 1);
+    memset(ret, 0, sizeof(*ret));
+    if (!copy)
+        abort();
+    if (have)
+        memcpy(copy, data, have);
+    ret->rc = weights_parse(format, copy, have, file_size, &ret->w, &need, &ret->err);
+    return need;
+}
+
+static inline bool prefix_same(const struct prefix_outcome *a, const struct prefix_outcome *b)
+{
+    return a->rc == b->rc && a->err.code == b->err.code && strcmp(a->err.text, b->err.text) == 0 &&
+           memcmp(&a->w, &b->w, sizeof(a->w)) == 0;
+}
+
+/* Tries prefixes of 0, step, 2*step ... bytes and all `size` of them, of a file of file_size bytes.
+ * NULL when the promises hold, else what is wrong. *last: the outcome of the longest prefix. */
+static inline const char *prefix_check(enum weights_format format, const void *data, size_t size,
+                                       uint64_t file_size, size_t step, struct prefix_outcome *last)
+{
+    static struct prefix_outcome first, now;
+    bool finished = false;
+    uint64_t least = 0;
+    for (size_t have = 0;; have = size - have < step ? size : have + step) {
+        uint64_t need = prefix_run(format, data, have, file_size, &now);
+        if (now.rc == PREFIX_MORE) {
+            if (need <= have || need > file_size)
+                return "it needs no more than it has, or more than the file";
+            if (finished)
+                return "it asks for more after a shorter prefix was enough";
+            least = need > least ? need : least;
+        } else if (now.rc == PREFIX_DONE && have < least) { /* what is wrong may show earlier */
+            return "it finishes on less than it said it needs";
+        } else if (!finished) {
+            finished = true;
+            first = now;
+        } else if (!prefix_same(&first, &now)) {
+            return "two prefixes give two results";
+        }
+        if (have == size)
+            break;
+    }
+    *last = now;
+    return now.rc == PREFIX_MORE && size == file_size ? "the whole file is not enough" : NULL;
+}
+
+/* As an importer does: asks, reads what is needed, asks again. Gives the rounds and the bytes. */
+static inline unsigned prefix_rounds(enum weights_format format, const void *data, size_t size,
+                                     size_t first, struct prefix_outcome *ret, size_t *ret_read)
+{
+    size_t have = first < size ? first : size;
+    unsigned rounds = 1;
+    for (;; rounds++) {
+        uint64_t need = prefix_run(format, data, have, size, ret);
+        if (ret->rc != PREFIX_MORE || need <= have || need > size)
+            break;
+        have = (size_t)need;
+    }
+    *ret_read = have;
+    return rounds;
+}
+
+#endif
