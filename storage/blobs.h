@@ -1,0 +1,57 @@
+/* The bytes: a narrow seam over files, so that a later backend can keep published blobs elsewhere.
+ * Published files are DIR/blobs/ALG/ab/abcd..., read-only and immutable; what is on its way in is
+ * DIR/incoming/FILE. Knows nothing of rows. Thread-safe.
+ */
+#ifndef WB_STORAGE_BLOBS_H
+#define WB_STORAGE_BLOBS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+
+struct blobs;
+
+/* Makes the folders that are missing. */
+int blobs_open(const char *dir, struct blobs **ret, struct error *err);
+void blobs_close(struct blobs *b); /* NULL is fine */
+
+/* 1 and the size, 0 no such file, -1. */
+int blobs_stat(struct blobs *b, const struct digest *d, uint64_t *ret_size, struct error *err);
+/* The same, opened for reading. */
+int blobs_open_file(struct blobs *b, const struct digest *d, int *ret_fd, uint64_t *ret_size,
+                    struct error *err);
+/* Fine when it is gone already. Durable after blobs_sync_all(). */
+int blobs_remove(struct blobs *b, const struct digest *d, struct error *err);
+int blobs_sync_all(struct blobs *b, struct error *err);
+/* Every file's digest and size, by folder listing; other names are passed over. fn may remove the
+ * file it is called for. Not quick: for the collector only. */
+int blobs_each(struct blobs *b,
+               int (*fn)(void *ctx, const struct digest *d, uint64_t size, struct error *err),
+               void *ctx, struct error *err);
+
+/* ---- incoming/ ---- */
+
+/* A new, empty file. */
+int staging_create(struct blobs *b, const char *file, int *ret_fd, struct error *err);
+/* 1 and an open file with its size, 0 no such file, -1. */
+int staging_open(struct blobs *b, const char *file, int *ret_fd, uint64_t *ret_size,
+                 struct error *err);
+int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, struct error *err);
+int staging_truncate(struct blobs *b, const char *file, uint64_t size, struct error *err);
+int staging_remove(struct blobs *b, const char *file, struct error *err); /* absent is fine */
+int staging_each(struct blobs *b, int (*fn)(void *ctx, const char *file, struct error *err),
+                 void *ctx, struct error *err);
+/* Takes disk space for bytes [from, to) without changing the file's length. ERR_NO_SPACE. */
+int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct error *err);
+/* Starts writing out what is dirty; does not wait for it. Only a hint: cannot fail. */
+void staging_flush(int fd);
+/* The file becomes the blob: read-only, synced, renamed, folder synced. The descriptor stays good.
+ * After a failure the file may have either name. */
+int staging_publish(struct blobs *b, const char *file, int fd, const struct digest *d,
+                    struct error *err);
+/* Syncs the folder that a blob's name is in. */
+int blobs_sync_name(struct blobs *b, const struct digest *d, struct error *err);
+
+#endif

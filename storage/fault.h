@@ -1,0 +1,21 @@
+/* Named points at which a test may kill the process, to see what a crash there leaves behind.
+ * storage_fault is NULL outside of tests; set it before a store is opened.
+ *
+ *     put.written  put.synced             bytes written / synced under incoming/
+ *     publish.renamed                     the file has its name in blobs/, its folder is not synced
+ *     publish.synced                      ... is synced; no row yet
+ *     commit.done                         the row is committed, nobody knows yet
+ *     gc.doomed  gc.unlinked              rows of dead blobs gone / their files too
+ */
+#ifndef WB_STORAGE_FAULT_H
+#define WB_STORAGE_FAULT_H
+
+extern void (*storage_fault)(const char *point);
+
+static inline void fault_point(const char *point)
+{
+    if (storage_fault)
+        storage_fault(point);
+}
+
+#endif

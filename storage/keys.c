@@ -1,0 +1,124 @@
+#include "storage/keys.h"
+
+#include <string.h>
+
+#include "base/strbuf.h"
+
+void key_put(struct key *k, const void *data, size_t len)
+{
+    if (k->overflow || len > KEY_MAX - k->len) {
+        k->overflow = true;
+        return;
+    }
+    memcpy(k->data + k->len, data, len);
+    k->len += len;
+}
+
+void key_put_text(struct key *k, const char *s)
+{
+    key_put(k, s, strlen(s));
+}
+
+void key_put_name(struct key *k, const char *s)
+{
+    key_put(k, s, strlen(s) + 1);
+}
+
+void key_put_digest(struct key *k, const struct digest *d)
+{
+    unsigned char alg = (unsigned char)d->alg;
+    key_put(k, &alg, 1);
+    key_put(k, d->raw, digest_size(d->alg));
+}
+
+size_t key_get_digest(const void *data, size_t len, struct digest *ret)
+{
+    const unsigned char *p = data;
+    if (len == 0)
+        return 0;
+    size_t size = digest_size((enum digest_alg)p[0]);
+    if (size == 0 || len - 1 < size)
+        return 0;
+    *ret = (struct digest){.alg = (enum digest_alg)p[0]};
+    memcpy(ret->raw, p + 1, size);
+    return size + 1;
+}
+
+struct key key_of_digest(const struct digest *d)
+{
+    struct key k = KEY_INIT;
+    key_put_digest(&k, d);
+    return k;
+}
+
+struct key key_of_repository(const char *repository)
+{
+    struct key k = KEY_INIT;
+    key_put_name(&k, repository);
+    return k;
+}
+
+struct key key_of_tag(const char *repository, const char *tag)
+{
+    struct key k = key_of_repository(repository);
+    key_put_text(&k, tag);
+    return k;
+}
+
+struct key key_of_content(const char *repository, const struct digest *d)
+{
+    struct key k = key_of_repository(repository);
+    key_put_digest(&k, d);
+    return k;
+}
+
+struct key key_of_uses(const struct digest *blob, const char *repository)
+{
+    struct key k = key_of_digest(blob);
+    key_put_name(&k, repository);
+    return k;
+}
+
+struct key key_of_use(const struct digest *blob, const char *repository,
+                      const struct digest *manifest)
+{
+    struct key k = key_of_uses(blob, repository);
+    key_put_digest(&k, manifest);
+    return k;
+}
+
+int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,
+                  struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    strbuf_put(&b, upstream, strlen(upstream) + 1);
+    strbuf_put(&b, repo_id, strlen(repo_id) + 1);
+    strbuf_put(&b, commit, strlen(commit) + 1);
+    if (strbuf_failed(&b))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    struct digest d;
+    if (digest_of(DIGEST_SHA256, b.data, b.len, &d, err) < 0)
+        return -1;
+    *ret = KEY_INIT;
+    key_put(ret, d.raw, digest_size(d.alg));
+    return 0;
+}
+
+void key_list_add(struct key_list *l, const void *data, size_t len)
+{
+    uint16_t n = (uint16_t)len; /* keys are at most KEY_MAX */
+    strbuf_put(&l->data, &n, sizeof(n));
+    strbuf_put(&l->data, data, len);
+}
+
+bool key_list_next(const struct key_list *l, size_t *pos, struct key *ret)
+{
+    uint16_t n;
+    if (*pos >= l->data.len)
+        return false;
+    memcpy(&n, l->data.data + *pos, sizeof(n));
+    *ret = KEY_INIT;
+    key_put(ret, l->data.data + *pos + sizeof(n), n);
+    *pos += sizeof(n) + n;
+    return true;
+}

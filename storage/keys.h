@@ -1,0 +1,62 @@
+/* Keys of the rows. A key is built from parts; no part can run into the next, because names end
+ * with a NUL (they have none themselves) and the algorithm byte of a digest says how long it is.
+ * docs/on-disk-format.md has the table of them.
+ */
+#ifndef WB_STORAGE_KEYS_H
+#define WB_STORAGE_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/cleanup.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/strbuf.h"
+
+#define KEY_MAX 511 /* LMDB's own limit */
+
+struct key {
+    size_t len;
+    bool overflow; /* a part did not fit: no such row can exist */
+    unsigned char data[KEY_MAX];
+};
+
+#define KEY_INIT ((struct key){.len = 0})
+
+void key_put(struct key *k, const void *data, size_t len);
+void key_put_text(struct key *k, const char *s); /* without the NUL: the last part of a key */
+void key_put_name(struct key *k, const char *s); /* with the NUL */
+void key_put_digest(struct key *k, const struct digest *d);
+
+/* Reads a digest at the start of `data`; 0 when there is none, else the bytes it takes. */
+size_t key_get_digest(const void *data, size_t len, struct digest *ret);
+
+struct key key_of_digest(const struct digest *d);
+struct key key_of_repository(const char *repository); /* prefix of its tags, links, manifests */
+struct key key_of_tag(const char *repository, const char *tag);
+struct key key_of_content(const char *repository, const struct digest *d); /* link, manifest */
+/* uses: blob, then repository, then the manifest that needs it there */
+struct key key_of_use(const struct digest *blob, const char *repository,
+                      const struct digest *manifest);
+struct key key_of_uses(const struct digest *blob, const char *repository); /* prefix */
+/* A commit's names may be longer together than a key can be, so the key is their hash (the row
+ * repeats the names). Fails only when hashing does. */
+int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,
+                  struct error *err);
+
+/* Keys that a scan picked, for a later step. strbuf_done(&l.data) frees it; running out of memory
+ * shows in strbuf_failed(&l.data). */
+struct key_list {
+    struct strbuf data;
+};
+#define KEY_LIST_INIT ((struct key_list){.data = STRBUF_INIT})
+static inline void key_list_done(struct key_list *l)
+{
+    strbuf_done(&l->data);
+}
+#define _cleanup_key_list_ _cleanup_(key_list_done)
+void key_list_add(struct key_list *l, const void *data, size_t len);
+/* The key at *pos (0 at first), which moves on; false at the end. */
+bool key_list_next(const struct key_list *l, size_t *pos, struct key *ret);
+
+#endif

@@ -1,0 +1,123 @@
+/* The rows: a narrow seam, so that a later backend can keep them elsewhere. Whole operations only,
+ * each atomic and durable on return unless its comment says otherwise; no transaction, cursor or
+ * LMDB type is visible. Writes are queued to one thread that commits many at once; each caller
+ * waits for the result of its own. Reads never wait for writes. Thread-safe.
+ *
+ * Look-ups return 1 found, 0 absent, -1 failed. Results are copies.
+ */
+#ifndef WB_STORAGE_META_H
+#define WB_STORAGE_META_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "storage/rows.h"
+#include "storage/store.h"
+
+struct meta;
+
+/* dir exists. Only one process, and once in it: the caller holds the data directory's lock. */
+int meta_open(const char *dir, unsigned max_readers, struct meta **ret, struct error *err);
+/* Writes what is queued, then lets go. NULL is fine. */
+void meta_close(struct meta *m);
+
+/* ---- blobs and what is on its way in ---- */
+
+int meta_blob_get(struct meta *m, const struct digest *d, uint64_t *ret_size, struct error *err);
+/* The blob is held from now on, and the incoming row it came from (may be NULL) is done. */
+int meta_blob_commit(struct meta *m, const struct digest *d, uint64_t size,
+                     const struct incoming_row *from, struct error *err);
+/* The blob's file is not what the row says. settle() runs on the writing thread, where no commit of
+ * the same blob can pass it: 1 = it is so, drop the row; 0 = all is well by now; -1. */
+int meta_blob_forget(struct meta *m, const struct digest *d,
+                     int (*settle)(void *ctx, uint64_t size, struct error *err), void *ctx,
+                     struct error *err);
+
+int meta_incoming_transfer(struct meta *m, const struct digest *d, struct incoming_row *ret,
+                           struct error *err);
+int meta_incoming_put(struct meta *m, const struct incoming_row *row, struct error *err);
+int meta_incoming_delete(struct meta *m, const struct incoming_row *row, struct error *err);
+/* Moves the synced extent of the row soon; lost when the process dies first, or when the row is
+ * another one by then. */
+void meta_incoming_synced_later(struct meta *m, const struct incoming_row *row);
+
+struct incoming_list {
+    struct incoming_row *rows;
+    size_t n;
+};
+/* Damaged rows are left out (meta_settle drops them). */
+int meta_incoming_list(struct meta *m, struct incoming_list *ret, struct error *err);
+void incoming_list_done(struct incoming_list *l);
+
+/* What opening decided about one incoming row. */
+enum settle_action { SETTLE_KEEP, SETTLE_UPDATE, SETTLE_DROP, SETTLE_PUBLISH };
+struct settlement {
+    struct incoming_row row;
+    enum settle_action action;
+};
+/* Carries them all out in one transaction, and drops incoming rows that are damaged. */
+int meta_settle(struct meta *m, const struct settlement *s, size_t n, struct error *err);
+
+/* ---- repositories ---- */
+
+/* `held` is what the blob's row says. */
+int meta_link_get(struct meta *m, const char *repository, const struct digest *d, struct link *ret,
+                  struct error *err);
+int meta_manifest_get(struct meta *m, const char *repository, const struct digest *d,
+                      struct manifest *ret, struct error *err);
+int meta_tag_get(struct meta *m, const char *repository, const char *tag, struct tag *ret,
+                 struct error *err);
+int meta_repository_get(struct meta *m, const char *repository, struct repository_row *ret,
+                        struct error *err);
+int meta_tags(struct meta *m, const char *repository, const char *last, size_t limit,
+              struct name_list *ret, struct error *err);
+int meta_repositories(struct meta *m, const char *last, size_t limit, struct name_list *ret,
+                      struct error *err);
+int meta_commit_files_get(struct meta *m, const char *upstream, const char *repo_id,
+                          const char *commit, struct commit_files *ret, struct error *err);
+
+int meta_commit_import(struct meta *m, const struct import_record *r, struct error *err);
+int meta_tag_put(struct meta *m, const char *repository, const char *tag,
+                 const struct digest *manifest, const char *commit, struct error *err);
+/* Soon, not durable on return. */
+void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag);
+int meta_remove_tag(struct meta *m, const char *repository, const char *tag, struct error *err);
+int meta_remove_manifest(struct meta *m, const char *repository, const struct digest *d,
+                         struct error *err);
+
+/* ---- mismatches ---- */
+
+int meta_mismatch_put(struct meta *m, const struct digest *d, uint64_t until, struct error *err);
+int meta_mismatch_get(struct meta *m, const struct digest *d, uint64_t *ret_until,
+                      struct error *err);
+/* Drops the row soon when it has run out. */
+void meta_mismatch_expire_later(struct meta *m, const struct digest *d);
+
+/* ---- counting and collecting ---- */
+
+/* Fills in blobs, blob_bytes, repositories, manifests, tags. */
+int meta_stats(struct meta *m, struct store_stats *ret, struct error *err);
+
+struct dead_blob {
+    struct digest digest;
+    uint64_t size; /* 0 when its row is damaged */
+};
+/* Blobs behind `after` (NULL = from the start) that no link names: at most `limit`, looking at a
+ * bounded number of rows. *ret_next is where to go on; returns 1 when there may be more, 0 at the
+ * end, -1. */
+int meta_dead_blobs(struct meta *m, const struct digest *after, struct dead_blob *ret, size_t limit,
+                    size_t *ret_n, struct digest *ret_next, struct error *err);
+/* Drops their rows and leaves removal rows: a crash before the files are gone is settled later. */
+int meta_blobs_doom(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
+/* Their files are gone. */
+int meta_blobs_gone(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
+/* Whether any repository has a link to it: 1, 0, -1. */
+int meta_is_linked(struct meta *m, const struct digest *d, struct error *err);
+/* Drops file lists of commits that nothing refers to, mismatches that ran out, and counts the bytes
+ * of all blobs again. */
+int meta_tidy(struct meta *m, struct error *err);
+
+#endif

@@ -1,0 +1,345 @@
+/* Finding and dropping what nothing refers to, and digests that an upstream got wrong. */
+#include "storage/meta_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* Rows that one read transaction looks at: it must not stay open for long. */
+#define SCAN_MAX 10000u
+
+struct dead_ctx {
+    struct meta *m;
+    MDB_txn *txn;
+    struct dead_blob *out;
+    size_t n, limit, seen;
+    const struct digest *after;
+    struct digest at;
+    bool more;
+};
+
+static int visit_blob(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct dead_ctx *c = arg;
+    struct digest d;
+    if (key_get_digest(k->mv_data, k->mv_size, &d) != k->mv_size)
+        return 0;
+    if (c->after && digest_equal(c->after, &d))
+        return 0;
+    if (c->n == c->limit || c->seen == SCAN_MAX) {
+        c->more = true;
+        return 1;
+    }
+    c->seen++;
+    c->at = d;
+    struct key prefix = key_of_digest(&d);
+    int r = db_has_prefix(c->m, c->txn, DB_USES, &prefix, err);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    uint64_t size;
+    if (blob_row_decode(v->mv_data, v->mv_size, &size, NULL) < 0)
+        size = 0;
+    c->out[c->n++] = (struct dead_blob){.digest = d, .size = size};
+    return 0;
+}
+
+int meta_dead_blobs(struct meta *m, const struct digest *after, struct dead_blob *ret, size_t limit,
+                    size_t *ret_n, struct digest *ret_next, struct error *err)
+{
+    _cleanup_txn_ MDB_txn *txn = NULL;
+    struct key all = KEY_INIT, from = KEY_INIT;
+    if (meta_read_begin(m, &txn, err) < 0)
+        return -1;
+    struct dead_ctx c = {.m = m, .txn = txn, .out = ret, .limit = limit, .after = after};
+    if (after)
+        from = key_of_digest(after);
+    if (db_each(m, txn, DB_BLOBS, &all, &from, visit_blob, &c, err) < 0)
+        return -1;
+    *ret_n = c.n;
+    *ret_next = c.at;
+    return c.more;
+}
+
+int meta_is_linked(struct meta *m, const struct digest *d, struct error *err)
+{
+    _cleanup_txn_ MDB_txn *txn = NULL;
+    struct key prefix = key_of_digest(d);
+    if (meta_read_begin(m, &txn, err) < 0)
+        return -1;
+    return db_has_prefix(m, txn, DB_USES, &prefix, err);
+}
+
+struct doom_args {
+    const struct dead_blob *blobs;
+    size_t n;
+};
+
+static struct incoming_row removal_of(const struct dead_blob *b)
+{
+    return (struct incoming_row){
+        .kind = INCOMING_REMOVAL, .digest = b->digest, .size = b->size, .created = clock_wall_s()};
+}
+
+static int run_doom(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct doom_args *a = arg;
+    _cleanup_strbuf_ struct strbuf value = STRBUF_INIT;
+    for (size_t i = 0; i < a->n; i++) {
+        struct incoming_row row = removal_of(&a->blobs[i]);
+        struct key k;
+        incoming_key(&row, &k);
+        strbuf_reset(&value);
+        incoming_row_encode(&value, &row);
+        if (blob_row_drop(m, txn, &a->blobs[i].digest, err) < 0 ||
+            db_put(m, txn, DB_INCOMING, &k, &value, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int meta_blobs_doom(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err)
+{
+    struct doom_args a = {.blobs = blobs, .n = n};
+    return meta_write(m, run_doom, &a, err);
+}
+
+static int run_gone(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct doom_args *a = arg;
+    for (size_t i = 0; i < a->n; i++) {
+        struct incoming_row row = removal_of(&a->blobs[i]);
+        struct key k;
+        incoming_key(&row, &k);
+        if (db_delete(m, txn, DB_INCOMING, &k, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int meta_blobs_gone(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err)
+{
+    struct doom_args a = {.blobs = blobs, .n = n};
+    return meta_write(m, run_gone, &a, err);
+}
+
+/* ---- tidying ---- */
+
+struct tidy_ctx {
+    struct meta *m;
+    MDB_txn *txn;
+    uint64_t now;
+    uint64_t blob_bytes;
+    struct digest *used; /* key hashes of commits that something refers to */
+    size_t n_used, cap_used;
+    struct key_list keys;
+};
+
+static int mark_commit(struct tidy_ctx *c, const char *upstream, const char *repo_id,
+                       const char *commit, struct error *err)
+{
+    struct key k;
+    if (!*commit)
+        return 0;
+    if (key_of_commit(upstream, repo_id, commit, &k, err) < 0)
+        return -1;
+    struct digest d = {.alg = DIGEST_SHA256};
+    memcpy(d.raw, k.data, k.len);
+    /* rows of one import lie beside each other: this keeps the list short */
+    for (size_t i = c->n_used; i > 0 && i + 8 > c->n_used; i--)
+        if (digest_equal(&c->used[i - 1], &d))
+            return 0;
+    if (c->n_used == c->cap_used) {
+        size_t cap = c->cap_used ? c->cap_used * 2 : 64;
+        struct digest *used = reallocarray(c->used, cap, sizeof(*used));
+        if (!used)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        c->used = used;
+        c->cap_used = cap;
+    }
+    c->used[c->n_used++] = d;
+    return 0;
+}
+
+static int visit_origins(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)k;
+    struct link_row row;
+    if (link_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < row.n_origins; i++)
+        if (mark_commit(arg, row.origins[i].upstream, row.origins[i].repo_id, row.origins[i].commit,
+                        err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Manifests and tags name their commit, the repository's row says whose it is. */
+static int mark_of_repository(struct tidy_ctx *c, const MDB_val *k, const char *commit,
+                              struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    struct repository_row repository;
+    struct key repo = KEY_INIT;
+    const char *name = k->mv_data;
+    key_put(&repo, name, strnlen(name, k->mv_size));
+    int r = db_get(c->m, c->txn, DB_REPOSITORIES, &repo, &row, err);
+    if (r < 0)
+        return -1;
+    if (r == 0 || repository_row_decode(row.data, row.len, &repository, NULL) < 0)
+        return 0;
+    return mark_commit(c, repository.upstream, repository.repo_id, commit, err);
+}
+
+static int visit_manifest(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct manifest_row row;
+    if (manifest_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0)
+        return 0;
+    return mark_of_repository(arg, k, row.commit, err);
+}
+
+static int visit_tag(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct tag row;
+    if (tag_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0)
+        return 0;
+    return mark_of_repository(arg, k, row.commit, err);
+}
+
+static int compare_digests(const void *a, const void *b)
+{
+    return memcmp(((const struct digest *)a)->raw, ((const struct digest *)b)->raw,
+                  digest_size(DIGEST_SHA256));
+}
+
+static int pick(struct tidy_ctx *c, const MDB_val *k, struct error *err)
+{
+    key_list_add(&c->keys, k->mv_data, k->mv_size);
+    return strbuf_failed(&c->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v;
+    struct tidy_ctx *c = arg;
+    struct digest d = {.alg = DIGEST_SHA256};
+    if (k->mv_size == digest_size(DIGEST_SHA256)) {
+        memcpy(d.raw, k->mv_data, k->mv_size);
+        if (c->n_used && bsearch(&d, c->used, c->n_used, sizeof(d), compare_digests))
+            return 0;
+    }
+    return pick(c, k, err);
+}
+
+static int visit_mismatch(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct tidy_ctx *c = arg;
+    uint64_t until;
+    if (number_row_decode(ROW_MISMATCH, v->mv_data, v->mv_size, &until, NULL) == 0 &&
+        until > c->now)
+        return 0;
+    return pick(c, k, err);
+}
+
+static int visit_size(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)k, (void)err;
+    struct tidy_ctx *c = arg;
+    uint64_t size;
+    if (blob_row_decode(v->mv_data, v->mv_size, &size, NULL) == 0)
+        c->blob_bytes += size;
+    return 0;
+}
+
+/* Picks rows of one kind and deletes them. */
+static int sweep(struct tidy_ctx *c, enum db db, db_visit *visit, struct error *err)
+{
+    struct key all = KEY_INIT, k;
+    strbuf_reset(&c->keys.data);
+    if (db_each(c->m, c->txn, db, &all, NULL, visit, c, err) < 0)
+        return -1;
+    for (size_t pos = 0; key_list_next(&c->keys, &pos, &k);)
+        if (db_delete(c->m, c->txn, db, &k, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int tidy(struct tidy_ctx *c, struct error *err)
+{
+    struct key all = KEY_INIT;
+    if (db_each(c->m, c->txn, DB_LINKS, &all, NULL, visit_origins, c, err) < 0 ||
+        db_each(c->m, c->txn, DB_MANIFESTS, &all, NULL, visit_manifest, c, err) < 0 ||
+        db_each(c->m, c->txn, DB_TAGS, &all, NULL, visit_tag, c, err) < 0)
+        return -1;
+    if (c->n_used)
+        qsort(c->used, c->n_used, sizeof(*c->used), compare_digests);
+    if (sweep(c, DB_COMMITS, visit_commit, err) < 0 ||
+        sweep(c, DB_MISMATCHES, visit_mismatch, err) < 0)
+        return -1;
+    if (db_each(c->m, c->txn, DB_BLOBS, &all, NULL, visit_size, c, err) < 0)
+        return -1;
+    return blob_bytes_set(c->m, c->txn, c->blob_bytes, err);
+}
+
+static int run_tidy(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    (void)arg;
+    struct tidy_ctx c = {.m = m, .txn = txn, .now = clock_wall_s(), .keys = KEY_LIST_INIT};
+    int r = tidy(&c, err);
+    free(c.used);
+    key_list_done(&c.keys);
+    return r;
+}
+
+int meta_tidy(struct meta *m, struct error *err)
+{
+    return meta_write(m, run_tidy, NULL, err);
+}
+
+/* ---- mismatches ---- */
+
+struct mismatch_args {
+    struct digest digest;
+    uint64_t until;
+};
+
+static int run_mismatch_put(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct mismatch_args *a = arg;
+    _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    struct key k = key_of_digest(&a->digest);
+    number_row_encode(&row, ROW_MISMATCH, a->until);
+    return db_put(m, txn, DB_MISMATCHES, &k, &row, err);
+}
+
+int meta_mismatch_put(struct meta *m, const struct digest *d, uint64_t until, struct error *err)
+{
+    struct mismatch_args a = {.digest = *d, .until = until};
+    return meta_write(m, run_mismatch_put, &a, err);
+}
+
+/* Looks again: a new mismatch may have moved the end meanwhile. */
+static int run_mismatch_expire(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct mismatch_args *a = arg;
+    _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    struct key k = key_of_digest(&a->digest);
+    uint64_t until;
+    int r = db_get(m, txn, DB_MISMATCHES, &k, &row, err);
+    if (r <= 0)
+        return r;
+    if (number_row_decode(ROW_MISMATCH, row.data, row.len, &until, NULL) == 0 &&
+        until > clock_wall_s())
+        return 0;
+    return db_delete(m, txn, DB_MISMATCHES, &k, err) < 0 ? -1 : 0;
+}
+
+void meta_mismatch_expire_later(struct meta *m, const struct digest *d)
+{
+    struct mismatch_args *a = calloc(1, sizeof(*a));
+    if (!a)
+        return;
+    a->digest = *d;
+    meta_write_later(m, run_mismatch_expire, a, free);
+}

@@ -1,0 +1,114 @@
+/* Shared by the meta_*.c files only: the one place where LMDB's types are seen. */
+#ifndef WB_STORAGE_META_PRIVATE_H
+#define WB_STORAGE_META_PRIVATE_H
+
+#include <lmdb.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/strbuf.h"
+#include "storage/keys.h"
+#include "storage/meta.h"
+
+enum db {
+    DB_STATE,        /* counters */
+    DB_BLOBS,        /* digest -> blob */
+    DB_INCOMING,     /* kind, id -> incoming */
+    DB_LINKS,        /* repository, digest -> link */
+    DB_USES,         /* blob, repository, manifest -> nothing */
+    DB_MANIFESTS,    /* repository, digest -> manifest */
+    DB_TAGS,         /* repository, tag -> tag */
+    DB_REPOSITORIES, /* repository -> repository */
+    DB_COMMITS,      /* hash of upstream, id, commit -> file list */
+    DB_MISMATCHES,   /* digest -> until */
+    DB_COUNT,
+};
+
+/* One queued write. run() may be called again in another transaction when a neighbour failed, so it
+ * changes nothing but rows and what it resets itself at its start. */
+struct meta_op {
+    int (*run)(struct meta *m, MDB_txn *txn, void *arg, struct error *err);
+    void *arg;
+    void (*free_arg)(void *arg); /* lazy ones: the queue owns op and arg */
+    bool lazy;
+    bool done;
+    int rc;
+    struct error err;
+    struct meta_op *next;
+};
+
+struct meta {
+    MDB_env *env;
+    MDB_dbi dbi[DB_COUNT];
+    char *dir;
+
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t lock; /* guards: everything below, and done of queued operations */
+    pthread_cond_t work;  /* something was queued, or stop */
+    pthread_cond_t finished;
+    struct meta_op *first, **last;
+    size_t n_urgent, n_lazy; /* queued */
+    bool stop;
+};
+
+/* meta_env.c */
+int meta_failed(struct meta *m, int rc, const char *what, struct error *err);
+int meta_read_begin(struct meta *m, MDB_txn **ret, struct error *err);
+static inline void mdb_txn_abort_p(MDB_txn **txn)
+{
+    if (*txn)
+        mdb_txn_abort(*txn);
+}
+#define _cleanup_txn_ _cleanup_(mdb_txn_abort_p)
+static inline void mdb_cursor_close_p(MDB_cursor **c)
+{
+    if (*c)
+        mdb_cursor_close(*c);
+}
+#define _cleanup_cursor_ _cleanup_(mdb_cursor_close_p)
+
+/* Copies the value: 1, 0, -1. */
+int db_get(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct strbuf *copy,
+           struct error *err);
+int db_has(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct error *err);
+/* Whether a key begins with the prefix. */
+int db_has_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
+                  struct error *err);
+int db_put(struct meta *m, MDB_txn *txn, enum db db, const struct key *k,
+           const struct strbuf *value, struct error *err);
+/* 1 deleted, 0 was not there, -1. */
+int db_delete(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct error *err);
+/* Calls fn for every row whose key begins with prefix, from `from` (NULL = the prefix itself) on.
+ * Key and value are the map's own bytes: fn must not write. It returns 0 to go on, 1 to stop, -1.
+ */
+typedef int db_visit(void *ctx, const MDB_val *k, const MDB_val *v, struct error *err);
+int db_each(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
+            const struct key *from, db_visit *fn, void *ctx, struct error *err);
+
+/* meta_writer.c */
+int meta_writer_start(struct meta *m, struct error *err);
+void meta_writer_stop(struct meta *m);
+/* Queues, waits for the commit, gives its result. */
+int meta_write(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
+               void *arg, struct error *err);
+/* Queues and returns; arg belongs to the queue, free_arg frees it. Dropped when too many wait. */
+void meta_write_later(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
+                      void *arg, void (*free_arg)(void *));
+
+/* meta_blobs.c: for other operations on the writing thread */
+int blob_bytes_add(struct meta *m, MDB_txn *txn, uint64_t plus, uint64_t minus, struct error *err);
+int blob_bytes_set(struct meta *m, MDB_txn *txn, uint64_t n, struct error *err);
+int blob_row_drop(struct meta *m, MDB_txn *txn, const struct digest *d, struct error *err);
+void incoming_key(const struct incoming_row *row, struct key *ret);
+
+/* meta_remove.c: the blobs of a manifest are no longer needed by it; links that nothing else in the
+ * repository needs go too. */
+int link_release(struct meta *m, MDB_txn *txn, const char *repository,
+                 const struct digest *manifest, const struct digest *blob, struct error *err);
+
+#endif

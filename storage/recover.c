@@ -1,0 +1,118 @@
+/* Rule 4: what a crash left is settled before anything else happens. Looks at incoming/ and its
+ * rows only, so it takes as long as there is work under way, not as long as there are blobs.
+ *
+ *     row and file       a partial: cut to its synced extent, kept; small content: dropped
+ *     row, no file       renamed just before the crash when blobs/ has that digest with the row's
+ *                        size (only verified bytes are ever renamed): the commit is finished;
+ *                        dropped otherwise
+ *     file, no row       removed
+ *     removal row        the blob's file is removed if its row did not come back
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "storage/store_private.h"
+
+static int settle_partial(struct store *s, struct settlement *t, uint64_t length, struct error *err)
+{
+    struct incoming_row *row = &t->row;
+    uint64_t keep = row->synced < length ? row->synced : length;
+    if (row->kind != INCOMING_TRANSFER || keep > row->size || keep == 0) {
+        t->action = SETTLE_DROP;
+        return staging_remove(s->blobs, row->file, err);
+    }
+    /* also gives back space that was allocated behind it */
+    if (staging_truncate(s->blobs, row->file, keep, err) < 0)
+        return -1;
+    t->action = keep == row->synced ? SETTLE_KEEP : SETTLE_UPDATE;
+    row->synced = keep;
+    atomic_fetch_add(&s->partials, 1);
+    atomic_fetch_add(&s->partial_bytes, keep);
+    return 0;
+}
+
+static int settle_renamed(struct store *s, struct settlement *t, struct error *err)
+{
+    const struct digest *d = &t->row.digest;
+    uint64_t size, row_size;
+    t->action = SETTLE_DROP;
+    int r = blobs_stat(s->blobs, d, &size, err);
+    if (r <= 0)
+        return r;
+    if (size == t->row.size) {
+        t->action = SETTLE_PUBLISH;
+        return blobs_sync_name(s->blobs, d, err);
+    }
+    /* Not what was renamed. Without a row of its own nobody vouches for it. */
+    r = meta_blob_get(s->meta, d, &row_size, NULL);
+    return r == 0 ? blobs_remove(s->blobs, d, err) : 0;
+}
+
+static int settle_removal(struct store *s, struct settlement *t, struct error *err)
+{
+    uint64_t size;
+    t->action = SETTLE_DROP;
+    int r = meta_blob_get(s->meta, &t->row.digest, &size, NULL);
+    return r == 0 ? blobs_remove(s->blobs, &t->row.digest, err) : 0;
+}
+
+static int settle_row(struct store *s, struct settlement *t, struct error *err)
+{
+    uint64_t length;
+    if (t->row.kind == INCOMING_REMOVAL)
+        return settle_removal(s, t, err);
+    int r = staging_stat(s->blobs, t->row.file, &length, err);
+    if (r < 0)
+        return -1;
+    return r == 1 ? settle_partial(s, t, length, err) : settle_renamed(s, t, err);
+}
+
+struct sweep_ctx {
+    struct store *s;
+    const struct settlement *kept; /* sorted by file */
+    size_t n;
+};
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp(((const struct settlement *)a)->row.file,
+                  ((const struct settlement *)b)->row.file);
+}
+
+static int sweep_file(void *arg, const char *file, struct error *err)
+{
+    struct sweep_ctx *c = arg;
+    struct settlement key = {0};
+    /* A name that we do not make is not ours to remove. */
+    if (strlen(file) != 32 || strspn(file, "0123456789abcdef") != 32)
+        return 0;
+    memcpy(key.row.file, file, 33);
+    const struct settlement *found =
+        c->n ? bsearch(&key, c->kept, c->n, sizeof(key), compare_files) : NULL;
+    if (found && (found->action == SETTLE_KEEP || found->action == SETTLE_UPDATE))
+        return 0;
+    return staging_remove(c->s->blobs, file, err);
+}
+
+int store_recover(struct store *s, struct error *err)
+{
+    struct incoming_list list = {0};
+    if (meta_incoming_list(s->meta, &list, err) < 0)
+        return -1;
+    _cleanup_free_ struct settlement *all = calloc(list.n + 1, sizeof(*all));
+    int r = all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; r == 0 && i < list.n; i++) {
+        all[i].row = list.rows[i];
+        r = settle_row(s, &all[i], err);
+    }
+    if (r == 0) {
+        qsort(all, list.n, sizeof(*all), compare_files);
+        struct sweep_ctx c = {.s = s, .kept = all, .n = list.n};
+        r = staging_each(s->blobs, sweep_file, &c, err);
+    }
+    if (r == 0)
+        r = meta_settle(s->meta, all, list.n, err);
+    incoming_list_done(&list);
+    return r < 0 ? err_wrap(err, "settling what was under way in %s", s->dir) : 0;
+}

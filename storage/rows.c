@@ -1,0 +1,249 @@
+#include "storage/rows.h"
+
+#include <string.h>
+
+static int damaged(struct error *err, const char *what)
+{
+    return err_set(err, ERR_IO, "the %s row is damaged", what);
+}
+
+static struct record_reader open_record(const void *data, size_t len, enum row_type type)
+{
+    struct record_reader r = record_reader_of(data, len);
+    if (record_get_u64(&r) != (uint64_t)type)
+        r = (struct record_reader){.damaged = true};
+    return r;
+}
+
+/* Flags are one number so that a later version can add one. */
+static bool get_flag(struct record_reader *r)
+{
+    uint64_t n = record_get_u64(r);
+    if (n > 1)
+        *r = (struct record_reader){.damaged = true};
+    return n == 1;
+}
+
+void blob_row_encode(struct strbuf *b, uint64_t size)
+{
+    number_row_encode(b, ROW_BLOB, size);
+}
+
+int blob_row_decode(const void *data, size_t len, uint64_t *ret_size, struct error *err)
+{
+    return number_row_decode(ROW_BLOB, data, len, ret_size, err);
+}
+
+void number_row_encode(struct strbuf *b, enum row_type type, uint64_t n)
+{
+    record_put_u64(b, (uint64_t)type);
+    record_put_u64(b, n);
+}
+
+int number_row_decode(enum row_type type, const void *data, size_t len, uint64_t *ret,
+                      struct error *err)
+{
+    struct record_reader r = open_record(data, len, type);
+    uint64_t n = record_get_u64(&r);
+    if (!record_end(&r))
+        return damaged(err, type == ROW_BLOB       ? "blob"
+                            : type == ROW_MISMATCH ? "mismatch"
+                                                   : "counter");
+    *ret = n;
+    return 0;
+}
+
+void incoming_row_encode(struct strbuf *b, const struct incoming_row *row)
+{
+    record_put_u64(b, ROW_INCOMING);
+    record_put_u64(b, (uint64_t)row->kind);
+    record_put_string(b, row->file);
+    record_put_string(b, row->owner);
+    record_put_digest(b, &row->digest);
+    record_put_u64(b, row->size);
+    record_put_u64(b, row->synced);
+    record_put_u64(b, row->created);
+}
+
+/* The name is used in incoming/: nothing but what we make ourselves. */
+static bool file_is_valid(const char *file)
+{
+    size_t n = strspn(file, "0123456789abcdef");
+    return file[n] == '\0';
+}
+
+int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, struct error *err)
+{
+    struct incoming_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_INCOMING);
+    uint64_t kind = record_get_u64(&r);
+    record_get_string_into(&r, row.file, sizeof(row.file));
+    record_get_string_into(&r, row.owner, sizeof(row.owner));
+    record_get_digest(&r, &row.digest);
+    row.size = record_get_u64(&r);
+    row.synced = record_get_u64(&r);
+    row.created = record_get_u64(&r);
+    if (!record_end(&r) || !file_is_valid(row.file))
+        return damaged(err, "incoming");
+    if (kind != INCOMING_TRANSFER && kind != INCOMING_PUT && kind != INCOMING_REMOVAL)
+        return damaged(err, "incoming");
+    row.kind = (enum incoming_kind)kind;
+    if ((row.file[0] == '\0') != (row.kind == INCOMING_REMOVAL) || row.digest.alg == DIGEST_NONE)
+        return damaged(err, "incoming");
+    *ret = row;
+    return 0;
+}
+
+void link_row_encode(struct strbuf *b, const struct link_row *row)
+{
+    record_put_u64(b, ROW_LINK);
+    record_put_u64(b, row->size);
+    record_put_u64(b, row->n_origins);
+    for (size_t i = 0; i < row->n_origins; i++) {
+        record_put_string(b, row->origins[i].upstream);
+        record_put_string(b, row->origins[i].repo_id);
+        record_put_string(b, row->origins[i].commit);
+        record_put_string(b, row->origins[i].path);
+    }
+}
+
+int link_row_decode(const void *data, size_t len, struct link_row *ret, struct error *err)
+{
+    struct link_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_LINK);
+    row.size = record_get_u64(&r);
+    size_t n = record_get_count(&r, 8);
+    if (n > LINK_ORIGINS_MAX)
+        return damaged(err, "link");
+    for (size_t i = 0; i < n; i++) {
+        struct origin *o = &row.origins[i];
+        o->upstream = record_get_string(&r);
+        o->repo_id = record_get_string(&r);
+        o->commit = record_get_string(&r);
+        o->path = record_get_string(&r);
+    }
+    row.n_origins = n;
+    if (!record_end(&r))
+        return damaged(err, "link");
+    *ret = row;
+    return 0;
+}
+
+void manifest_row_encode(struct strbuf *b, const struct manifest_row *row,
+                         const struct digest *needs)
+{
+    record_put_u64(b, ROW_MANIFEST);
+    record_put_string(b, row->media_type);
+    record_put_string(b, row->commit);
+    record_put_bytes(b, row->bytes, row->len);
+    record_put_u64(b, row->n_needs);
+    for (size_t i = 0; i < row->n_needs; i++)
+        record_put_digest(b, &needs[i]);
+}
+
+int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, struct error *err)
+{
+    struct manifest_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_MANIFEST);
+    row.media_type = record_get_string(&r);
+    row.commit = record_get_string(&r);
+    row.bytes = record_get_bytes(&r, &row.len);
+    row.n_needs = record_get_count(&r, 33);
+    row.needs = r;
+    for (size_t i = 0; i < row.n_needs; i++) {
+        struct digest d;
+        record_get_digest(&r, &d);
+        if (d.alg == DIGEST_NONE)
+            return damaged(err, "manifest");
+    }
+    if (!record_end(&r))
+        return damaged(err, "manifest");
+    *ret = row;
+    return 0;
+}
+
+void tag_row_encode(struct strbuf *b, const struct tag *row)
+{
+    record_put_u64(b, ROW_TAG);
+    record_put_digest(b, &row->digest);
+    record_put_string(b, row->commit);
+    record_put_u64(b, row->checked_at);
+}
+
+int tag_row_decode(const void *data, size_t len, struct tag *ret, struct error *err)
+{
+    struct tag row = {0};
+    struct record_reader r = open_record(data, len, ROW_TAG);
+    record_get_digest(&r, &row.digest);
+    record_get_string_into(&r, row.commit, sizeof(row.commit));
+    row.checked_at = record_get_u64(&r);
+    if (!record_end(&r) || row.digest.alg == DIGEST_NONE)
+        return damaged(err, "tag");
+    *ret = row;
+    return 0;
+}
+
+void repository_row_encode(struct strbuf *b, const struct repository_row *row)
+{
+    record_put_u64(b, ROW_REPOSITORY);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->repo_id);
+}
+
+int repository_row_decode(const void *data, size_t len, struct repository_row *ret,
+                          struct error *err)
+{
+    struct repository_row row;
+    struct record_reader r = open_record(data, len, ROW_REPOSITORY);
+    record_get_string_into(&r, row.upstream, sizeof(row.upstream));
+    record_get_string_into(&r, row.repo_id, sizeof(row.repo_id));
+    if (!record_end(&r))
+        return damaged(err, "repository");
+    *ret = row;
+    return 0;
+}
+
+void commit_row_encode(struct strbuf *b, const char *upstream, const char *repo_id,
+                       const char *commit, const struct commit_file *files, size_t n)
+{
+    record_put_u64(b, ROW_COMMIT);
+    record_put_string(b, upstream);
+    record_put_string(b, repo_id);
+    record_put_string(b, commit);
+    record_put_u64(b, n);
+    for (size_t i = 0; i < n; i++) {
+        record_put_string(b, files[i].path);
+        record_put_u64(b, files[i].size);
+        record_put_string(b, files[i].git_oid);
+        record_put_u64(b, files[i].has_lfs);
+        record_put_digest(b, &files[i].sha256);
+    }
+}
+
+void commit_file_decode(struct record_reader *r, struct commit_file *ret)
+{
+    ret->path = record_get_string(r);
+    ret->size = record_get_u64(r);
+    record_get_string_into(r, ret->git_oid, sizeof(ret->git_oid));
+    ret->has_lfs = get_flag(r);
+    record_get_digest(r, &ret->sha256);
+}
+
+int commit_row_decode(const void *data, size_t len, struct commit_row *ret, struct error *err)
+{
+    struct commit_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_COMMIT);
+    row.upstream = record_get_string(&r);
+    row.repo_id = record_get_string(&r);
+    row.commit = record_get_string(&r);
+    row.n_files = record_get_count(&r, 7); /* path 2, size 1, oid 2, flag 1, digest 1 */
+    row.files = r;
+    for (size_t i = 0; i < row.n_files && !r.damaged; i++) {
+        struct commit_file f;
+        commit_file_decode(&r, &f);
+    }
+    if (!record_end(&r))
+        return damaged(err, "commit");
+    *ret = row;
+    return 0;
+}

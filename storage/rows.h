@@ -1,0 +1,106 @@
+/* The rows themselves: what each holds and how it becomes bytes. Every record begins with its
+ * type, so that a row can never be taken for another kind.
+ *
+ * Decoding borrows: strings and bytes point into the record that was given and live as long as it
+ * does. A record that breaks any rule gives ERR_IO with "damaged" in its text, never more.
+ */
+#ifndef WB_STORAGE_ROWS_H
+#define WB_STORAGE_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/strbuf.h"
+#include "storage/record.h"
+#include "storage/store.h"
+
+enum row_type { /* on disk: never change a number */
+                ROW_BLOB = 1,
+                ROW_INCOMING = 2,
+                ROW_LINK = 3,
+                ROW_MANIFEST = 4,
+                ROW_TAG = 5,
+                ROW_REPOSITORY = 6,
+                ROW_COMMIT = 7,
+                ROW_MISMATCH = 8,
+                ROW_COUNTER = 9,
+};
+
+/* A file in incoming/, or a file in blobs/ that is about to go. */
+enum incoming_kind {                          /* on disk: never change a value */
+                     INCOMING_TRANSFER = 't', /* the partial of a digest; key: the digest */
+                     INCOMING_PUT = 'p',      /* small content of a running put; key: the file */
+                     INCOMING_REMOVAL = 'r',  /* the blob's row is gone, its file has to follow */
+};
+
+#define INCOMING_FILE_MAX 40
+#define INCOMING_OWNER_MAX 32
+
+struct incoming_row {
+    enum incoming_kind kind;
+    char file[INCOMING_FILE_MAX + 1];   /* name inside incoming/; empty for a removal */
+    char owner[INCOMING_OWNER_MAX + 1]; /* the process that holds it */
+    struct digest digest;
+    uint64_t size;   /* WRITER_SIZE_UNKNOWN: not known yet */
+    uint64_t synced; /* bytes from 0 that are known to be on disk */
+    uint64_t created;
+};
+
+#define LINK_ORIGINS_MAX 4
+
+struct link_row {
+    uint64_t size;
+    size_t n_origins;
+    struct origin origins[LINK_ORIGINS_MAX]; /* newest first */
+};
+
+struct manifest_row {
+    const char *media_type;
+    const char *commit; /* the newest that gave it, "" when pushed */
+    const unsigned char *bytes;
+    size_t len;
+    size_t n_needs;             /* the blobs it references */
+    struct record_reader needs; /* decoding: record_get_digest() n_needs times */
+};
+
+struct commit_row {
+    const char *upstream, *repo_id, *commit;
+    size_t n_files;
+    struct record_reader files; /* commit_file_decode() n_files times */
+};
+
+void blob_row_encode(struct strbuf *b, uint64_t size);
+int blob_row_decode(const void *data, size_t len, uint64_t *ret_size, struct error *err);
+
+void incoming_row_encode(struct strbuf *b, const struct incoming_row *row);
+int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, struct error *err);
+
+void link_row_encode(struct strbuf *b, const struct link_row *row);
+int link_row_decode(const void *data, size_t len, struct link_row *ret, struct error *err);
+
+void manifest_row_encode(struct strbuf *b, const struct manifest_row *row,
+                         const struct digest *needs);
+int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, struct error *err);
+
+void tag_row_encode(struct strbuf *b, const struct tag *row);
+int tag_row_decode(const void *data, size_t len, struct tag *ret, struct error *err);
+
+void repository_row_encode(struct strbuf *b, const struct repository_row *row);
+int repository_row_decode(const void *data, size_t len, struct repository_row *ret,
+                          struct error *err);
+
+void commit_row_encode(struct strbuf *b, const char *upstream, const char *repo_id,
+                       const char *commit, const struct commit_file *files, size_t n);
+int commit_row_decode(const void *data, size_t len, struct commit_row *ret, struct error *err);
+/* Only on what commit_row_decode() accepted: cannot fail there. */
+void commit_file_decode(struct record_reader *r, struct commit_file *ret);
+
+/* A single number: a mismatch's end, a counter. */
+void number_row_encode(struct strbuf *b, enum row_type type, uint64_t n);
+int number_row_decode(enum row_type type, const void *data, size_t len, uint64_t *ret,
+                      struct error *err);
+
+#endif

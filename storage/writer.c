@@ -1,0 +1,471 @@
+/* Blobs on their way in.
+ *
+ *     opened      incoming/FILE and its row ('t', digest) are there
+ *     written     the file grows; every step of 4..64 MiB the file is synced and the row's extent
+ *                 follows, so that a killed process loses little
+ *     commit      sync, rename into blobs/, sync of the folder, then the blob's row; the incoming
+ *                 row goes in the same transaction. A crash after the rename finds the incoming row
+ *                 with its file gone and the blob's file there, and finishes (recover.c)
+ *     close       keep: sync, extent to the row; else file and row go
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "storage/fault.h"
+#include "storage/store_private.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define FLUSH_STEP (8 * MIB)       /* start write-back, so that the last sync is short */
+#define EXTENT_STEP_MIN (4 * MIB)  /* a young partial would lose everything at 64 MiB ... */
+#define EXTENT_STEP_MAX (64 * MIB) /* ... an old one need not write rows more often */
+
+struct extent {
+    uint64_t start, end;
+};
+
+struct blob_writer {
+    struct store *store;
+    struct blob_writer *next; /* guarded by the store's lock */
+    struct incoming_row row;
+    int fd;
+    uint64_t resumed;
+    uint64_t contiguous;   /* written without a hole from 0 */
+    struct extent *beyond; /* written behind the first hole, sorted, apart from each other */
+    size_t n_beyond, cap_beyond;
+    uint64_t unflushed, next_extent;
+    bool renamed, committed;
+    struct error failure; /* sticky */
+};
+
+/* ---- the table of open writers ---- */
+
+static bool is_listed(struct store *s, const struct digest *d)
+{
+    for (struct blob_writer *w = s->writers; w; w = w->next)
+        if (digest_equal(&w->row.digest, d))
+            return true;
+    return false;
+}
+
+bool writer_is_open(struct store *s, const struct digest *d)
+{
+    pthread_mutex_lock(&s->lock);
+    bool open = is_listed(s, d);
+    pthread_mutex_unlock(&s->lock);
+    return open;
+}
+
+static int list_writer(struct blob_writer *w, struct error *err)
+{
+    struct store *s = w->store;
+    pthread_mutex_lock(&s->lock);
+    bool busy = is_listed(s, &w->row.digest);
+    if (!busy) {
+        w->next = s->writers;
+        s->writers = w;
+    }
+    pthread_mutex_unlock(&s->lock);
+    char text[DIGEST_TEXT_MAX];
+    if (busy)
+        return err_set(err, ERR_BUSY, "blob %s is being written already",
+                       digest_format(&w->row.digest, text));
+    return 0;
+}
+
+static void unlist_writer(struct blob_writer *w)
+{
+    struct store *s = w->store;
+    pthread_mutex_lock(&s->lock);
+    struct blob_writer **at = &s->writers;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void writer_free(struct blob_writer *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    free(w->beyond);
+    free(w);
+}
+
+/* ---- opening ---- */
+
+/* What an earlier writer left, cut to what is known to be on disk. 1 resumed, 0 nothing, -1. */
+static int resume(struct blob_writer *w, const struct incoming_row *old, struct error *err)
+{
+    struct store *s = w->store;
+    uint64_t length = 0;
+    int r = staging_open(s->blobs, old->file, &w->fd, &length, err);
+    if (r <= 0)
+        return r;
+    uint64_t keep = old->synced < length ? old->synced : length;
+    if (w->row.size != WRITER_SIZE_UNKNOWN && keep > w->row.size)
+        keep = 0;
+    if (ftruncate(w->fd, (off_t)keep) < 0)
+        return err_errno(err, "truncate %s/incoming/%s", s->dir, old->file);
+    memcpy(w->row.file, old->file, sizeof(w->row.file));
+    w->row.created = old->created;
+    w->row.synced = w->resumed = w->contiguous = keep;
+    return 1;
+}
+
+static int prepare(struct blob_writer *w, struct error *err)
+{
+    struct store *s = w->store;
+    struct incoming_row old = {0};
+    int had_row = meta_incoming_transfer(s->meta, &w->row.digest, &old, err);
+    if (had_row < 0)
+        return -1;
+    int r = had_row ? resume(w, &old, err) : 0;
+    if (r < 0)
+        return -1;
+    if (r == 0) {
+        if (random_hex(w->row.file, 16, err) < 0 ||
+            staging_create(s->blobs, w->row.file, &w->fd, err) < 0)
+            return -1;
+        w->row.created = clock_wall_s();
+    }
+    if (meta_incoming_put(s->meta, &w->row, err) < 0) {
+        if (r == 0)
+            staging_remove(s->blobs, w->row.file, NULL);
+        return -1;
+    }
+    if (!had_row)
+        atomic_fetch_add(&s->partials, 1);
+    atomic_fetch_add(&s->partial_bytes, w->contiguous - old.synced); /* may wrap: it is a sum */
+    return 0;
+}
+
+static void set_next_extent(struct blob_writer *w)
+{
+    uint64_t step = w->contiguous;
+    if (step < EXTENT_STEP_MIN)
+        step = EXTENT_STEP_MIN;
+    if (step > EXTENT_STEP_MAX)
+        step = EXTENT_STEP_MAX;
+    w->next_extent = w->contiguous + step;
+}
+
+int writer_open(struct store *s, const struct digest *d, uint64_t size, struct blob_writer **ret,
+                struct error *err)
+{
+    if (store_check_digest(d, err) < 0)
+        return -1;
+    struct blob_writer *w = calloc(1, sizeof(*w));
+    if (!w)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    w->store = s;
+    w->fd = -1;
+    w->row = (struct incoming_row){.kind = INCOMING_TRANSFER, .digest = *d, .size = size};
+    memcpy(w->row.owner, s->owner, sizeof(w->row.owner));
+    if (list_writer(w, err) < 0) {
+        writer_free(w);
+        return -1;
+    }
+    if (prepare(w, err) < 0) {
+        unlist_writer(w);
+        writer_free(w);
+        return -1;
+    }
+    if (size != WRITER_SIZE_UNKNOWN &&
+        staging_allocate(s->blobs, w->fd, w->contiguous, size, err) < 0) {
+        writer_close(w, w->contiguous > 0);
+        return -1;
+    }
+    set_next_extent(w);
+    *ret = w;
+    return 0;
+}
+
+uint64_t writer_resumed(const struct blob_writer *w)
+{
+    return w->resumed;
+}
+
+/* ---- writing ---- */
+
+static int fail(struct blob_writer *w, struct error *err)
+{
+    if (err)
+        *err = w->failure;
+    return -1;
+}
+
+/* Notes [start, end) as written. Ranges arrive in order on each of a few connections, so the list
+ * stays short. */
+static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
+{
+    if (start > w->contiguous) {
+        size_t at = 0;
+        while (at < w->n_beyond && w->beyond[at].end < start)
+            at++;
+        size_t past = at; /* those that touch it */
+        for (; past < w->n_beyond && w->beyond[past].start <= end; past++) {
+            start = start < w->beyond[past].start ? start : w->beyond[past].start;
+            end = end > w->beyond[past].end ? end : w->beyond[past].end;
+        }
+        if (past == at && w->n_beyond == w->cap_beyond) {
+            size_t cap = w->cap_beyond ? w->cap_beyond * 2 : 8;
+            struct extent *e = reallocarray(w->beyond, cap, sizeof(*e));
+            if (!e)
+                return err_set(&w->failure, ERR_NOMEM, "out of memory");
+            w->beyond = e;
+            w->cap_beyond = cap;
+        }
+        if (past != at + 1)
+            memmove(w->beyond + at + 1, w->beyond + past,
+                    (w->n_beyond - past) * sizeof(*w->beyond));
+        w->n_beyond = w->n_beyond + 1 - (past - at);
+        w->beyond[at] = (struct extent){.start = start, .end = end};
+        return 0;
+    }
+    if (end <= w->contiguous)
+        return 0;
+    size_t joined = 0;
+    for (; joined < w->n_beyond && w->beyond[joined].start <= end; joined++)
+        end = end > w->beyond[joined].end ? end : w->beyond[joined].end;
+    if (joined) {
+        w->n_beyond -= joined;
+        memmove(w->beyond, w->beyond + joined, w->n_beyond * sizeof(*w->beyond));
+    }
+    atomic_fetch_add(&w->store->partial_bytes, end - w->contiguous);
+    w->contiguous = end;
+    return 0;
+}
+
+static int sync_file(struct blob_writer *w)
+{
+    int rc;
+    do {
+        rc = fdatasync(w->fd);
+    } while (rc < 0 && errno == EINTR);
+    if (rc < 0)
+        return err_errno(&w->failure, "sync %s/incoming/%s", w->store->dir, w->row.file);
+    return 0;
+}
+
+static int after_write(struct blob_writer *w, size_t len)
+{
+    w->unflushed += len;
+    if (w->unflushed >= FLUSH_STEP) {
+        staging_flush(w->fd);
+        w->unflushed = 0;
+    }
+    if (w->contiguous < w->next_extent)
+        return 0;
+    if (sync_file(w) < 0)
+        return -1;
+    w->row.synced = w->contiguous;
+    meta_incoming_synced_later(w->store->meta, &w->row);
+    set_next_extent(w);
+    return 0;
+}
+
+int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
+                 struct error *err)
+{
+    if (w->failure.code != ERR_NONE)
+        return fail(w, err);
+    uint64_t limit = w->row.size != WRITER_SIZE_UNKNOWN ? w->row.size : INT64_MAX;
+    char text[DIGEST_TEXT_MAX];
+    if (w->renamed)
+        err_set(&w->failure, ERR_INTERNAL, "blob %s is written to after its commit",
+                digest_format(&w->row.digest, text));
+    else if (offset > limit || len > limit - offset)
+        err_set(&w->failure, ERR_INVALID,
+                "blob %s: %zu bytes at %" PRIu64 " go beyond its size of %" PRIu64,
+                digest_format(&w->row.digest, text), len, offset, limit);
+    else if (fs_pwrite_all(w->fd, data, len, offset, &w->failure) < 0)
+        err_wrap(&w->failure, "%s/incoming/%s", w->store->dir, w->row.file);
+    else if (len == 0 || (note_extent(w, offset, offset + len) == 0 && after_write(w, len) == 0))
+        return 0;
+    return fail(w, err);
+}
+
+ssize_t writer_read(struct blob_writer *w, uint64_t offset, void *buf, size_t len,
+                    struct error *err)
+{
+    if (offset > INT64_MAX)
+        return 0;
+    ssize_t n;
+    do {
+        n = pread(w->fd, buf, len, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return err_errno(err, "read %s/incoming/%s", w->store->dir, w->row.file);
+    return n;
+}
+
+int writer_restart(struct blob_writer *w, struct error *err)
+{
+    struct store *s = w->store;
+    char text[DIGEST_TEXT_MAX];
+    if (w->renamed)
+        return err_set(err, ERR_INTERNAL, "blob %s is restarted after its commit",
+                       digest_format(&w->row.digest, text));
+    /* The row first: it must never promise bytes of which other ones have taken the place. */
+    w->row.synced = 0;
+    if (meta_incoming_put(s->meta, &w->row, err) < 0)
+        return -1;
+    if (ftruncate(w->fd, 0) < 0)
+        return err_errno(err, "truncate %s/incoming/%s", s->dir, w->row.file);
+    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
+    w->contiguous = w->resumed = 0;
+    w->n_beyond = 0;
+    w->unflushed = 0;
+    w->failure = ERROR_INIT;
+    set_next_extent(w);
+    if (w->row.size == WRITER_SIZE_UNKNOWN)
+        return 0;
+    return staging_allocate(s->blobs, w->fd, 0, w->row.size, err);
+}
+
+/* ---- ending ---- */
+
+static int check_complete(struct blob_writer *w, uint64_t size, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    digest_format(&w->row.digest, text);
+    if (w->failure.code != ERR_NONE)
+        return fail(w, err);
+    if (w->renamed)
+        return err_set(err, ERR_INTERNAL, "blob %s is committed twice", text);
+    if (w->row.size != WRITER_SIZE_UNKNOWN && w->row.size != size)
+        return err_set(err, ERR_INTERNAL,
+                       "blob %s is committed with %" PRIu64 " bytes, but was opened for %" PRIu64,
+                       text, size, w->row.size);
+    if (w->contiguous != size || w->n_beyond)
+        return err_set(err, ERR_INTERNAL,
+                       "blob %s is committed with %" PRIu64 " bytes, but %" PRIu64
+                       " were written without a hole",
+                       text, size, w->contiguous);
+    return 0;
+}
+
+int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
+{
+    struct store *s = w->store;
+    if (check_complete(w, size, err) < 0)
+        return -1;
+    fault_point("put.written");
+    /* Recovery believes a renamed file only when its size is the one in the row. */
+    if (w->row.size == WRITER_SIZE_UNKNOWN) {
+        w->row.size = size;
+        if (meta_incoming_put(s->meta, &w->row, err) < 0)
+            return -1;
+    }
+    if (staging_publish(s->blobs, w->row.file, w->fd, &w->row.digest, &w->failure) < 0) {
+        uint64_t unused;
+        w->renamed = staging_stat(s->blobs, w->row.file, &unused, NULL) == 0;
+        return fail(w, err);
+    }
+    w->renamed = true;
+    if (meta_blob_commit(s->meta, &w->row.digest, size, &w->row, &w->failure) < 0)
+        return fail(w, err);
+    w->committed = true;
+    atomic_fetch_sub(&s->partials, 1);
+    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
+    fault_point("commit.done");
+    return 0;
+}
+
+static void keep_partial(struct blob_writer *w)
+{
+    struct store *s = w->store;
+    /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
+     * then the row keeps the extent it has. */
+    bool cut = ftruncate(w->fd, (off_t)w->contiguous) == 0;
+    if (cut && sync_file(w) == 0) {
+        struct incoming_row row = w->row;
+        row.synced = w->contiguous;
+        if (meta_incoming_put(s->meta, &row, NULL) == 0)
+            w->row.synced = row.synced;
+    }
+    atomic_fetch_add(&s->partial_bytes, w->row.synced - w->contiguous);
+}
+
+static void drop_partial(struct blob_writer *w)
+{
+    struct store *s = w->store;
+    /* Whatever fails here is settled at the next start. */
+    staging_remove(s->blobs, w->row.file, NULL);
+    meta_incoming_delete(s->meta, &w->row, NULL);
+    atomic_fetch_sub(&s->partials, 1);
+    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
+}
+
+void writer_close(struct blob_writer *w, bool keep)
+{
+    if (!w)
+        return;
+    /* Renamed but not committed: the file is right and has its name; the row stays, so that the
+     * next start finishes it. */
+    if (!w->renamed) {
+        if (keep && w->contiguous > 0)
+            keep_partial(w);
+        else
+            drop_partial(w);
+    }
+    unlist_writer(w);
+    writer_free(w);
+}
+
+/* ---- small content ---- */
+
+static int put_new(struct store *s, const struct incoming_row *row, int fd, const void *data,
+                   size_t len, struct error *err)
+{
+    if (meta_incoming_put(s->meta, row, err) < 0)
+        return -1;
+    if (fs_pwrite_all(fd, data, len, 0, err) < 0)
+        return err_wrap(err, "%s/incoming/%s", s->dir, row->file);
+    fault_point("put.written");
+    if (staging_publish(s->blobs, row->file, fd, &row->digest, err) < 0)
+        return -1;
+    if (meta_blob_commit(s->meta, &row->digest, len, row, err) < 0)
+        return -1;
+    fault_point("commit.done");
+    return 0;
+}
+
+int store_blob_put(struct store *s, const void *data, size_t len, struct digest *ret,
+                   struct error *err)
+{
+    struct digest d;
+    uint64_t size;
+    if (digest_of(DIGEST_SHA256, data, len, &d, err) < 0)
+        return -1;
+    int held = store_blob_stat(s, &d, &size, err);
+    if (held < 0)
+        return -1;
+    if (held == 1) {
+        *ret = d;
+        return 0;
+    }
+    struct incoming_row row = {
+        .kind = INCOMING_PUT, .digest = d, .size = len, .created = clock_wall_s()};
+    memcpy(row.owner, s->owner, sizeof(row.owner));
+    _cleanup_close_ int fd = -1;
+    if (random_hex(row.file, 16, err) < 0 || staging_create(s->blobs, row.file, &fd, err) < 0)
+        return -1;
+    if (put_new(s, &row, fd, data, len, err) < 0) {
+        uint64_t unused;
+        /* still under its first name: nothing of it is worth keeping */
+        if (staging_stat(s->blobs, row.file, &unused, NULL) == 1) {
+            staging_remove(s->blobs, row.file, NULL);
+            meta_incoming_delete(s->meta, &row, NULL);
+        }
+        return -1;
+    }
+    *ret = d;
+    return 0;
+}
