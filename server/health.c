@@ -111,7 +111,7 @@ enum MHD_Result metrics_serve(struct request *q)
     metrics_write_requests(s->metrics, &to);
     simple(&to, "weighbridge_clients", "gauge", "Open client connections.",
            atomic_load(&s->clients));
-    simple(&to, "weighbridge_clients_max", "gauge", "The configured max_clients.",
+    simple(&to, "weighbridge_clients_max", "gauge", "The configured limits.clients.",
            s->config->max_clients);
     write_upstreams(s->upstreams, &to);
     write_transfers(s->upstreams, &to);

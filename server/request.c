@@ -195,7 +195,7 @@ static enum MHD_Result dispatch(struct request *q)
     if (!is_operator_route(q->route.kind) && is_over_limit(q)) {
         q->must_close = true;
         err_set(&err, ERR_BUSY,
-                "all %u client connections are in use; raise \"max_clients\" if "
+                "all %u client connections are in use; raise \"limits.clients\" if "
                 "the machine can carry more",
                 q->server->config->max_clients);
         return reply_error(q, RESOURCE_NONE, &err);

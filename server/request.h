@@ -28,6 +28,8 @@ struct server {
     struct metrics *metrics;
     struct MHD_Daemon *daemon;
     char url[128];
+    int listen_fd;
+    bool is_quiesced;             /* server_drain() and server_stop() have one caller */
     atomic_bool draining;         /* refuse, finish what runs, close connections after it */
     atomic_bool stopping;         /* cut what runs */
     atomic_uint_fast64_t clients; /* open connections */

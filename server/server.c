@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -14,7 +13,6 @@
 
 #define RESERVE_CLIENTS 64u /* above max_clients: they are told 503 instead of being reset */
 #define CONNECTION_MEMORY (48u * 1024)
-#define DESCRIPTORS_ELSEWHERE 512u /* storage, upstreams, logs */
 
 /* Only address space until it is touched; imports (curl, TLS, JSON) run on these threads. The
  * sanitizers need several times the stack. */
@@ -42,21 +40,6 @@ __attribute__((format(printf, 2, 0))) static void library_log(void *cls, const c
     vsnprintf(text, sizeof(text), format, args);
     text[strcspn(text, "\n")] = '\0';
     log_event(LOG_DEBUG, "http_library", LOG_S("text", text));
-}
-
-/* A connection and the file it is sent, for each client. */
-static void raise_descriptor_limit(const struct config *c)
-{
-    struct rlimit limit;
-    rlim_t want = 2 * ((rlim_t)c->max_clients + RESERVE_CLIENTS) + DESCRIPTORS_ELSEWHERE;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= want)
-        return;
-    limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
-    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < want)
-        log_event(LOG_WARN, "few_descriptors", LOG_N("limit", limit.rlim_cur),
-                  LOG_N("wanted", want),
-                  LOG_S("text", "raise the open files limit (ulimit -n, LimitNOFILE=) or lower "
-                                "max_clients"));
 }
 
 static struct MHD_Daemon *start_daemon(struct server *s, int fd)
@@ -134,14 +117,13 @@ int server_start(const struct config *c, struct store *store, struct upstreams *
     _cleanup_close_ int fd = -1;
     if (listen_open(c, &fd, s->url, sizeof(s->url), err) < 0)
         return -1;
-    raise_descriptor_limit(c);
     upstreams_on_transfer_end(u, access_log_transfer, NULL);
     s->daemon = start_daemon(s, fd);
     if (!s->daemon)
         return err_set(err, ERR_INTERNAL,
                        "the HTTP library did not start on %s (log_level \"debug\" shows why)",
                        s->url);
-    TAKE_FD(fd);
+    s->listen_fd = TAKE_FD(fd);
     *ret = TAKE_PTR(s);
     return 0;
 }
@@ -151,11 +133,15 @@ const char *server_url(const struct server *s)
     return s->url;
 }
 
+/* Once: libmicrohttpd would hand the descriptor out again. Shutting the socket down refuses clients
+ * at once; it is closed when the library's thread can not be looking at it any more. */
 static void stop_listening(struct server *s)
 {
-    MHD_socket fd = MHD_quiesce_daemon(s->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    if (s->is_quiesced)
+        return;
+    s->is_quiesced = true;
+    MHD_quiesce_daemon(s->daemon);
+    shutdown(s->listen_fd, SHUT_RDWR);
 }
 
 bool server_drain(struct server *s, uint64_t drain_s)
@@ -181,5 +167,6 @@ void server_stop(struct server *s)
     atomic_store(&s->stopping, true);
     stop_listening(s);
     MHD_stop_daemon(s->daemon); /* joins the threads; content readers see `stopping` */
+    close(s->listen_fd);
     server_free(s);
 }

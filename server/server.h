@@ -25,7 +25,8 @@ int server_start(const struct config *c, struct store *s, struct upstreams *u, s
 /* "http://127.0.0.1:5000" with the real port; borrowed. */
 const char *server_url(const struct server *s);
 /* Refuses new connections (closed, not black-holed) and answers /readyz with 503; what runs goes
- * on. Returns when nothing is being answered any more or drain_s has passed: true = all done. */
+ * on. Returns when nothing is being answered any more or drain_s has passed: true = all done.
+ * May be called again to go on waiting. Only one thread drains and stops. */
 bool server_drain(struct server *s, uint64_t drain_s);
 /* Cuts what is left and waits for the threads. Stop the upstreams first, so that nobody waits. */
 void server_stop(struct server *s);

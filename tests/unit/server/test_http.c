@@ -751,12 +751,12 @@ Test(http, above_max_clients_503, .init = few_clients)
     await_clients(2);
     request("GET", "/v2/");
     expect_error(503, "UNAVAILABLE");
-    cr_expect(strstr(got.body, "max_clients"));
+    cr_expect(strstr(got.body, "limits.clients"));
     cr_expect_gt(atoi(answer_header(&got, "Retry-After")), 0);
     cr_expect_eq(request("GET", "/healthz"), 200, "probes are still answered");
     close(second);
-    await_clients(1);
-    cr_expect_eq(request("GET", "/v2/"), 200);
+    while (request("GET", "/v2/") != 200) /* a connection counts until the library let go of it */
+        expect_error(503, "UNAVAILABLE");
     close(first);
 }
 
@@ -764,7 +764,7 @@ static void *drain(void *arg)
 {
     static bool done;
     (void)arg;
-    done = server_drain(server, 60);
+    done = server_drain(server, 0) || server_drain(server, 60); /* in slices, as main does */
     return &done;
 }
 
