@@ -35,10 +35,12 @@ static int run_gc(const struct command *self, int argc, char **argv)
     store_close(store);
     if (rc < 0)
         return command_failed(&err);
-    printf("%s %" PRIu64 " blob%s and %" PRIu64 " unfinished download%s, %s (%" PRIu64 " bytes)\n",
+    printf("%s %" PRIu64 " blob%s and %" PRIu64 " unfinished download%s: %" PRIu64 " bytes",
            dry_run ? "would remove" : "removed", result.blobs_removed, plural(result.blobs_removed),
-           result.partials_removed, plural(result.partials_removed),
-           format_bytes(result.bytes_removed, size), result.bytes_removed);
+           result.partials_removed, plural(result.partials_removed), result.bytes_removed);
+    if (result.bytes_removed >= 1024)
+        printf(" (%s)", format_bytes(result.bytes_removed, size));
+    printf("\n");
     return finish_output();
 }
 

@@ -68,7 +68,8 @@ void config_options(struct config_flags *flags, struct option_spec specs[static 
 static void print_help(const struct command *command, const struct option_spec *specs, size_t n)
 {
     bool from_table = false;
-    printf("usage: weighbridge %s %s\n\n%s\n", command->name, command->usage, command->summary);
+    printf("usage: weighbridge %s%s%s\n\n%s\n", command->name, command->usage[0] ? " " : "",
+           command->usage, command->summary);
     printf("\noptions:\n");
     for (size_t i = 0; i < n; i++) {
         char left[64];
@@ -99,8 +100,15 @@ static int unknown_option(const struct command *command, const char *word,
         names[i] = specs[i].name;
     names[n] = "help";
     word += strspn(word, "-");
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    size_t len = strcspn(word, "=");
+    snprintf(name, sizeof(name), "%.*s", (int)len, word);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0 && !specs[i].value && word[len])
+            return usage_error(command, "--%s takes no value", name);
     const char *nearest = nearest_word(name, names, n + 1);
+    for (size_t i = 0; i <= n && !nearest && len; i++) /* an abbreviation */
+        if (strncmp(names[i], name, strlen(name)) == 0)
+            nearest = names[i];
     if (nearest)
         return usage_error(command, "unknown option --%s, did you mean --%s?", name, nearest);
     return usage_error(command, "unknown option --%s", name);
