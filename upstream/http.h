@@ -7,7 +7,8 @@
  * into the one request they are given for. Error texts name the host and path, never a query.
  *
  * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
- * wait for a place.
+ * wait for a place. The program has to ignore SIGPIPE: a TLS write to a closed connection raises
+ * it.
  */
 #ifndef WB_UPSTREAM_HTTP_H
 #define WB_UPSTREAM_HTTP_H

@@ -141,8 +141,11 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
             failures = 0;
             fresh = false;
         }
-        if (outcome == READ_FAILED || (outcome == READ_STALE && fresh) ||
-            (outcome == READ_AGAIN && failures >= h->config->retries))
+        if (outcome == READ_STALE && fresh) {
+            err_wrap(&why, "the location that the Hub gave a moment ago is refused");
+            break;
+        }
+        if (outcome == READ_FAILED || (outcome == READ_AGAIN && failures >= h->config->retries))
             break;
         if (outcome == READ_STALE)
             hub_location_done(location);

@@ -36,7 +36,7 @@ struct script_step {
 };
 
 #define SCRIPT_STEPS 64
-#define SCRIPT_CONNECTIONS 256
+#define SCRIPT_CONNECTIONS 1024
 
 struct script {
     int listener;

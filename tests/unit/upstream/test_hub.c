@@ -364,12 +364,12 @@ Test(hub, lists_files_over_pages)
     struct commit_files list;
     script_reply(
         e->hub, "GET " TREE "?recursive=true&expand=false ",
-        "[" FILE_JSON("z/b.txt", ",\"size\":6") ",{\"type\":\"directory\",\"path\":\"z\"}"
-                                                "," FILE_JSON(
-                                                    "m.safetensors",
-                                                    ",\"size\":7,\"xetHash\":\"x\",\"lfs\":{"
-                                                    "\"oid\":\"" SHA
-                                                    "\",\"size\":7,\"pointerSize\":135}") "]",
+        "[" FILE_JSON("z/b.txt",
+                      ",\"size\":6") ",{\"type\":\"directory\",\"path\":\"z\"}"
+                                     "," FILE_JSON("m.safetensors",
+                                                   ",\"size\":7,\"xetHash\":\"x\",\"lfs\":{"
+                                                   "\"oid\":\"" SHA
+                                                   "\",\"size\":7,\"pointerSize\":135}") "]",
         "200 OK\r\nLink: <%s>; rel=\"next\"", script_url(e->hub, TREE "?cursor=2"));
     script_reply(
         e->hub, "GET " TREE "?cursor=2 ",
@@ -694,7 +694,8 @@ Test(hub, gives_up_a_range_that_does_not_come)
     script_reply(e->cdn, "GET /1", "", "403 F");
     put_location(e, "/2");
     script_reply(e->cdn, "GET /2", "", "403 F");
-    failed(e, read_range(e, &l, 2, 4, &b), ERR_DENIED, "/2 answered 403");
+    failed(e, read_range(e, &l, 2, 4, &b), ERR_DENIED,
+           "the location that the Hub gave a moment ago is refused: ");
     /* and when the Hub itself does not give another one, that is the reason to tell */
     script_reply(e->cdn, "GET /2", "", "403 F");
     script_reply(e->hub, HEAD_FILE, NULL, "401 U\r\nX-Error-Code: GatedRepo");
