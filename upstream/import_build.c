@@ -341,6 +341,20 @@ static int lead(void *ctx, struct outcome *ret, struct error *err)
     return 0;
 }
 
+/* A tag that points there already is only confirmed, which waits for no disk. */
+static int point_tag(const struct build *b, const struct import_result *at, struct error *err)
+{
+    struct store *s = b->importer->store;
+    struct tag tag;
+    int rc = store_tag_get(s, b->repository, b->tag, &tag, err);
+    if (rc < 0)
+        return -1;
+    if (rc == 0 || !digest_equal(&tag.digest, &at->manifest) || strcmp(tag.commit, at->commit) != 0)
+        return store_tag_put(s, b->repository, b->tag, &at->manifest, at->commit, err);
+    store_tag_confirm(s, b->repository, b->tag);
+    return 0;
+}
+
 int build_run(const struct build *b, struct outcome *ret, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf key = STRBUF_INIT;
@@ -356,8 +370,5 @@ int build_run(const struct build *b, struct outcome *ret, struct error *err)
         return no_memory(err);
     if (rc == 0 && flight_run(&b->importer->builds, key.data, lead, &l, ret, err) < 0)
         return -1;
-    if (l.committed || !b->tag)
-        return 0;
-    return store_tag_put(b->importer->store, b->repository, b->tag, &ret->result.manifest,
-                         ret->result.commit, err);
+    return l.committed || !b->tag ? 0 : point_tag(b, &ret->result, err);
 }

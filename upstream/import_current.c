@@ -45,6 +45,21 @@ static bool says(const struct json *manifest, const char *key, const char *value
     return text && strcmp(text, value) == 0;
 }
 
+/* Whether a weight file could not be inspected. (A bad config.json is noted as well, and no matter
+ * of the inspection policy.) */
+static bool has_note(const struct json *manifest)
+{
+    static const char prefix[] = "org.weighbridge.uninspected.";
+    const struct json *a = json_first(json_get(manifest, "annotations"));
+    for (; a; a = json_next(a)) {
+        const char *text = json_str(a);
+        if (strncmp(json_key(a), prefix, sizeof(prefix) - 1) == 0 && text &&
+            strncmp(text, "config.json: ", 13) != 0)
+            return true;
+    }
+    return false;
+}
+
 static int is_current(const struct build *b, const struct manifest *m, struct error *err)
 {
     struct store *s = b->importer->store;
@@ -55,8 +70,7 @@ static int is_current(const struct build *b, const struct manifest *m, struct er
         !says(document, "org.weighbridge.hub.repository", b->revision->id) ||
         !says(document, "org.weighbridge.hub.commit", b->revision->commit))
         return 0;
-    if (hub_config(b->hub)->inspection_required &&
-        annotation(document, "org.weighbridge.uninspected.001"))
+    if (hub_config(b->hub)->inspection_required && has_note(document))
         return 0; /* imported under another policy */
     struct commit_files list = {0};
     int rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id,

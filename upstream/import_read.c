@@ -236,8 +236,8 @@ static int source_read(struct header_source *s, size_t len, struct strbuf *to, s
         if (n < 0)
             return -1;
         if (n == 0)
-            return err_set(err, ERR_INTERNAL, "%s: the stored blob is shorter than %llu bytes",
-                           f->path, (unsigned long long)f->size);
+            return err_set(err, ERR_INTERNAL, "the stored blob is shorter than %llu bytes",
+                           (unsigned long long)f->size);
         strbuf_advance(to, (size_t)n);
         len -= (size_t)n;
     }
@@ -287,7 +287,7 @@ static int read_header(const struct reading *r, struct want *w, struct error *er
             return err_set(err, ERR_NOMEM, "out of memory for the header of %s", w->file->path);
         rc = inspect_prefix(w, &prefix, &need, err);
         if (rc < 0)
-            return err_wrap(err, "%s", w->file->path);
+            return -1;
         next = header_next(need, size);
     } while (rc > 0);
     cache_put(r->cache, w);
@@ -386,7 +386,9 @@ static int read_one(void *ctx, size_t i, struct error *err)
     struct want *w = &r->wants[i];
     if (!w->file->has_lfs)
         return read_small(r, w, err);
-    return w->keep_text ? read_lfs_text(r, w, err) : read_header(r, w, err);
+    if ((w->keep_text ? read_lfs_text(r, w, err) : read_header(r, w, err)) < 0)
+        return err_wrap(err, "%s", w->file->path); /* the CDN's URL does not name it */
+    return 0;
 }
 
 int reading_run(struct reading *r, struct error *err)

@@ -148,9 +148,7 @@ static int list_commits(struct search *s, size_t *ret_left_out, struct error *er
 
 static int not_found(const struct search *s, size_t left_out, struct error *err)
 {
-    const struct reference *r = s->asked.reference;
     _cleanup_strbuf_ struct strbuf tried = STRBUF_INIT;
-    char digest[DIGEST_TEXT_MAX];
     for (size_t i = 0; i < s->n && i < SHOWN_COMMITS; i++)
         strbuf_printf(&tried, "%s%.12s", i ? ", " : "", s->commits[i]);
     if (s->n > SHOWN_COMMITS)
@@ -160,10 +158,10 @@ static int not_found(const struct search *s, size_t left_out, struct error *err)
     if (strbuf_failed(&tried))
         return err_set(err, ERR_NOMEM, "out of memory");
     return err_set(err, ERR_NOT_FOUND,
-                   "no current branch or tag of %s gives the manifest %s; tried commits: %s. "
-                   "Pulling %s:<commit> first makes an older one available",
-                   s->top.id, digest_format(&r->digest, digest),
-                   tried.len ? strbuf_str(&tried) : "none", r->repository);
+                   "no current branch or tag of %s gives this manifest; tried commits: %s. Pulling "
+                   "%s:<commit> first makes an older one available",
+                   s->top.id, tried.len ? strbuf_str(&tried) : "none",
+                   s->asked.reference->repository);
 }
 
 static int run(struct search *s, struct error *err)
@@ -181,6 +179,14 @@ static int run(struct search *s, struct error *err)
     return not_found(s, left_out, err);
 }
 
+/* A search that found nothing has imported all that there is: it answers for every digest of the
+ * repository, for as long as it is remembered. So it is shared and remembered by repository. */
+static const char *search_key(const struct reference *r, char buf[static REFERENCE_TEXT_MAX])
+{
+    snprintf(buf, REFERENCE_TEXT_MAX, "%s@", r->repository);
+    return buf;
+}
+
 static int search_and_note(void *ctx, struct outcome *ret, struct error *err)
 {
     struct search *s = ctx;
@@ -193,22 +199,33 @@ static int search_and_note(void *ctx, struct outcome *ret, struct error *err)
     header_cache_free(s->cache);
     free(s->commits);
     if (rc < 0)
-        memory_note(&s->asked.importer->memory, c->prefix,
-                    reference_format(s->asked.reference, key), c->negative_ttl_s, err);
+        memory_note(&s->asked.importer->memory, c->prefix, search_key(s->asked.reference, key),
+                    c->negative_ttl_s, err);
     return rc;
 }
 
 int import_search(struct importer *i, struct hub *h, const struct reference *r, struct error *err)
 {
-    struct error local = ERROR_INIT;
-    struct search s = {0};
-    struct outcome ignored;
     char key[REFERENCE_TEXT_MAX];
-    if (!err)
-        err = &local;
-    reference_format(r, key);
-    if (memory_check(&i->memory, hub_config(h)->prefix, key, err) < 0 ||
-        asked_init(&s.asked, i, h, r, err) < 0)
-        return -1;
-    return flight_run(&i->searches, key, search_and_note, &s, &ignored, err);
+    search_key(r, key);
+    for (;;) {
+        struct search s = {0};
+        struct outcome ignored;
+        struct error e = ERROR_INIT;
+        int rc = asked_init(&s.asked, i, h, r, &e);
+        if (rc == 0)
+            rc = memory_check(&i->memory, hub_config(h)->prefix, key, &e);
+        if (rc == 0)
+            rc = flight_run(&i->searches, key, search_and_note, &s, &ignored, &e);
+        /* A search that we shared was after another digest: it may have brought ours and not its
+         * own, or have ended with its own before it came to ours. Then it is our turn. */
+        int found = rc == 0 || e.code == ERR_NOT_FOUND ? arrived(&s, err) : 0;
+        if (found)
+            return found < 0 ? -1 : 0;
+        if (rc < 0) {
+            if (err)
+                *err = e;
+            return -1;
+        }
+    }
 }

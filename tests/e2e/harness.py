@@ -186,6 +186,10 @@ class Weighbridge:
 class EndToEnd(unittest.TestCase):
     """Gives hubs and servers that are stopped, and looked over, after the test."""
 
+    @classmethod
+    def setUpClass(cls):
+        binary()  # without one: a single complaint for the class
+
     def make_hub(self, **options):
         hub = StandInHub(**options).start()
         self.addCleanup(self.end_hub, hub)
