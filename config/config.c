@@ -19,7 +19,7 @@ const char *origin_get(const struct config *c, const char *path)
     return NULL;
 }
 
-int origin_put_text(struct config *c, const char *path, const char *from, struct error *err)
+static int put_origin(struct config *c, const char *path, const char *from, struct error *err)
 {
     _cleanup_free_ char *copy = strdup(from);
     _cleanup_free_ char *name = strdup(path);
@@ -47,7 +47,7 @@ int origin_put(struct config *c, const char *path, const struct place *at, struc
         snprintf(from, sizeof(from), "%.280s:%u", at->source->name, at->line);
     else
         snprintf(from, sizeof(from), "%.290s", at->source->name);
-    return origin_put_text(c, path, from, err);
+    return put_origin(c, path, from, err);
 }
 
 void origin_drop_list(struct config *c, const char *list)

@@ -34,7 +34,6 @@ struct config_origin {
 /* NULL = default. */
 const char *origin_get(const struct config *c, const char *path);
 int origin_put(struct config *c, const char *path, const struct place *at, struct error *err);
-int origin_put_text(struct config *c, const char *path, const char *from, struct error *err);
 /* Forgets everything that is said about an element of the list: "upstreams" -> "upstreams[...". */
 void origin_drop_list(struct config *c, const char *list);
 
@@ -43,7 +42,7 @@ void origin_drop_list(struct config *c, const char *list);
 /* base: the struct of the key's scope. What was in the field before is freed. */
 int value_set(void *base, const struct config_key *key, const struct jsonc *node,
               const struct place *at, struct error *err);
-/* The same from a text (a variable, a flag, a default). */
+/* The same from a text: a variable, a flag, or (at NULL) a default. */
 int value_set_text(void *base, const struct config_key *key, const char *text,
                    const struct place *at, struct error *err);
 /* Sets every key of the scope that has a default. */

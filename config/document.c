@@ -13,8 +13,8 @@ struct walk {
     struct error *err;
 };
 
-/* Whether the table has keys directly under `parent` ("" = the root, "log.", "upstreams[]."), and
- * the name of the i-th; names repeat for a section. */
+/* The name that a key has directly under `parent` ("" = the root, "log.", "upstreams[]."), which
+ * may be its section's; false when it is not below it. */
 static bool child_name(const struct config_key *key, const char *parent, char name[static 64])
 {
     size_t n = strlen(parent);
@@ -223,21 +223,28 @@ static bool lies_within(const char *b, const char *a)
     return strncmp(a, b, n) == 0 && (b[n] == '\0' || b[n] == '/');
 }
 
+/* The prefix of upstream i clashes with that of upstream j. */
+static int prefix_clash(const struct config *c, size_t i, size_t j, struct error *err)
+{
+    const char *outer = c->upstreams[j].prefix, *inner = c->upstreams[i].prefix;
+    char path[PATH_LIMIT];
+    snprintf(path, sizeof(path), "upstreams[%zu].prefix", i);
+    const char *from = origin_get(c, path);
+    if (strcmp(outer, inner) == 0)
+        return err_set(err, ERR_INVALID, "%.200s: %s: \"%s\" is also upstreams[%zu].prefix",
+                       from ? from : "default", path, inner, j);
+    return err_set(err, ERR_INVALID, "%.200s: %s: \"%s\" lies within upstreams[%zu].prefix \"%s\"",
+                   from ? from : "default", path, inner, j, outer);
+}
+
 int document_check(const struct config *c, struct error *err)
 {
     for (size_t i = 0; i < c->n_upstreams; i++) {
         for (size_t j = 0; j < c->n_upstreams; j++) {
-            const char *a = c->upstreams[j].prefix, *b = c->upstreams[i].prefix;
-            if (i == j || !lies_within(b, a) || (j > i && strcmp(a, b) == 0))
-                continue;
-            char path[PATH_LIMIT];
-            snprintf(path, sizeof(path), "upstreams[%zu].prefix", i);
-            const char *from = origin_get(c, path);
-            return err_set(err, ERR_INVALID, "%.200s: %s: \"%s\" %s upstreams[%zu].prefix%s%s%s",
-                           from ? from : "default", path, b,
-                           strcmp(a, b) == 0 ? "is also" : "lies within", j,
-                           strcmp(a, b) == 0 ? "" : " \"", strcmp(a, b) == 0 ? "" : a,
-                           strcmp(a, b) == 0 ? "" : "\"");
+            const char *outer = c->upstreams[j].prefix, *inner = c->upstreams[i].prefix;
+            bool is_first = j > i && strcmp(outer, inner) == 0; /* the later one is named */
+            if (i != j && !is_first && lies_within(inner, outer))
+                return prefix_clash(c, i, j, err);
         }
     }
     return 0;

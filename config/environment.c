@@ -96,11 +96,9 @@ static int find_target(struct config *c, const char *name, struct target *t, str
     return 0;
 }
 
-static int set_secret(struct config *c, const struct target *t, const char *name, const char *value,
+static int set_secret(struct config_upstream *u, const char *name, const char *value,
                       struct error *err)
 {
-    struct config_upstream *u = t->upstream;
-    (void)c;
     char *copy = strdup(value), *from = strdup(name);
     const char *wrong = copy && from ? secret_check(copy) : NULL;
     if (!copy || !from || wrong) {
@@ -131,7 +129,7 @@ static int apply(struct config *c, const char *name, const char *value, struct e
     else
         snprintf(path, sizeof(path), "%s", t.key->path);
     if (t.key->type == KEY_SECRET)
-        return set_secret(c, &t, name, value, err);
+        return set_secret(t.upstream, name, value, err);
     void *base = t.upstream ? (void *)t.upstream : (void *)c;
     if (value_set_text(base, t.key, value, &at, err) < 0)
         return -1;
