@@ -747,7 +747,7 @@ class Coalescing(ImportTest):
         self.model()
         wb = self.serve(retries=0)
         hold = self.hub.hold("hub", kind="tree")
-        self.hub.fault("hub_body", mode="malformed", kind="tree", times=1)
+        self.hub.fault("hub_body", mode="malformed", kind="tree")
         answers = self.together(wb, ["main"] * 8, hold)
         self.assertEqual({a[0] for a in answers}, {502})
         self.hub.clear_faults()
