@@ -217,9 +217,9 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
     if (left >= bytes && left - bytes >= floor)
         return 0;
     return err_set(err, ERR_NO_SPACE,
-                   "%s: %" PRIu64 " bytes more would leave less than free_floor_percent (%u) of "
-                   "the filesystem free: %" PRIu64 " of %" PRIu64 " bytes are free now",
-                   s->dir, bytes, s->free_floor_percent, left, total);
+                   "%s: %" PRIu64 " of %" PRIu64 " bytes of the filesystem would stay free, fewer "
+                   "than the %u %% of limits.free_percent: free some, or lower the setting",
+                   s->dir, left > bytes ? left - bytes : 0, total, s->free_floor_percent);
 }
 
 /* ---- repositories ---- */

@@ -3,6 +3,7 @@
 file, nothing wrong is under blobs/, the error names the cause, and the next pull succeeds and uses
 the bytes that are here."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -27,6 +28,14 @@ class FaultCase(BlobCase):
         super().setUp()
         self.wb = self.serve()
         self.model = self.cold(self.wb, SIZE)
+
+    @contextlib.contextmanager
+    def fault(self, name, **settings):
+        fault = self.hub.fault(name, **settings)
+        try:
+            yield fault
+        finally:
+            fault.remove()
 
     def message(self, pull):
         """The text of an error body."""
@@ -78,7 +87,7 @@ class BrokenConnections(FaultCase):
     def test_many_cuts(self):
         cut = self.hub.fault("cdn_cut", bytes=300_000, path=FILE)
         self.mended()
-        self.assertGreater(cut.hits, 20, "breaks with progress are no reason to give up")
+        self.assertGreaterEqual(cut.hits, 20, "breaks with progress are no reason to give up")
 
     def test_reset(self):
         self.hub.fault("cdn_reset", fraction=0.5, path=FILE, times=1)
@@ -99,7 +108,7 @@ class BrokenConnections(FaultCase):
 
     def test_an_expired_url_is_asked_for_again(self):
         self.hub.fault("url_expired", path=FILE, times=1)
-        self.mended()
+        self.mended(SIZE + KIB)  # and the body of the refusal
         self.assertEqual(self.hub.count("hub", kind="resolve"), 2)
 
     def test_a_url_that_expires_on_the_way(self):
@@ -214,7 +223,7 @@ class WrongBytes(FaultCase):
                 status, _, body = self.wb.blob(NAME, self.model.digest,
                                                {"Range": f"bytes={wanted}"})
                 self.assertEqual(status, 502, body)
-                self.assertIn("start", json.loads(body)["errors"][0]["message"])
+                self.assertIn("byte 0", json.loads(body)["errors"][0]["message"])
         self.recover()
         # Right bytes are held now; what a client has from before may still be wrong.
         self.assertEqual(self.wb.blob(NAME, self.model.digest, {"Range": "bytes=1-"})[0], 502)
@@ -275,11 +284,9 @@ class WrongAnswers(FaultCase):
                 self.whole(self.wb, self.model, f"hf/org/len{i}")
 
     def test_an_empty_answer(self):
-        for i, status in enumerate((200, 204)):
-            with self.subTest(status):
-                self.hub.fault("cdn_status", status=status, body="", path=FILE)
-                self.refused(statuses=(502,))
-                self.hub.clear_faults()
+        for status in (200, 204):
+            with self.subTest(status), self.fault("cdn_status", status=status, body="", path=FILE):
+                self.refused()
         self.recover()
 
     def test_another_commit(self):
@@ -300,42 +307,35 @@ class WrongAnswers(FaultCase):
 
     def test_missing_headers(self):
         for header in ("X-Repo-Commit", "X-Linked-Etag", "X-Linked-Size"):
-            with self.subTest(header):
-                fault = self.hub.fault("hub_headers", drop=[header], kind="resolve")
+            with self.subTest(header), self.fault("hub_headers", drop=[header], kind="resolve"):
                 self.refused(header)
-                fault.remove()
         self.recover()
 
     def test_places_that_are_none(self):
         for url in ("file:///etc/passwd", "ftp://127.0.0.1/x", "", "http://", "//"):
-            with self.subTest(url):
-                fault = self.hub.fault("resolve_location", url=url, path=FILE)
+            with self.subTest(url), self.fault("resolve_location", url=url, path=FILE):
                 self.refused()
-                fault.remove()
-        fault = self.hub.fault("redirect_loop", path=FILE)
-        self.refused()
-        fault.remove()
+        with self.fault("redirect_loop", path=FILE):
+            self.refused()
         self.recover()
 
     def test_peer_bug_62_statuses_of_the_hub(self):
-        for status, shown in ((401, 403), (403, 403), (404, 404), (429, 429), (500, 502),
-                              (503, 502)):
-            with self.subTest(status):
-                fault = self.hub.fault("hub_status", status=status, retry_after=7, kind="resolve")
+        for status, code, shown in ((401, "GatedRepo", 403), (401, "RepoNotFound", 404),
+                                    (403, "GatedRepo", 403), (404, "EntryNotFound", 404),
+                                    (429, None, 429), (500, None, 502), (503, None, 502)):
+            with self.subTest(status, code=code), self.fault(
+                    "hub_status", status=status, code=code, retry_after=7, kind="resolve"):
                 pull = self.refused(statuses=(shown,))
                 if status == 429:
                     self.assertEqual(pull.answer.headers["Retry-After"], "7")
-                fault.remove()
         self.recover()
 
     def test_statuses_of_the_cdn(self):
         for status, shown in ((401, (403, 502)), (403, (403, 502)), (404, (404, 502)),
                               (429, (429,)), (500, (502,)), (503, (502,))):
-            with self.subTest(status):
-                fault = self.hub.fault("cdn_status", status=status, path=FILE)
-                pull, text = self.failing(shown)
+            with self.subTest(status), self.fault("cdn_status", status=status, path=FILE):
+                _, text = self.failing(shown)
                 self.assertIn(str(status), text)
-                fault.remove()
         self.recover()
 
     def test_the_hub_is_silent(self):
@@ -455,12 +455,19 @@ class Crashes(FaultCase):
         self.assertFalse(self.held(self.wb, self.model.digest))
         self.recover()
 
-    def test_a_file_nobody_knows_in_incoming(self):
-        self.model = self.cold(self.wb, 2 * MIB)
+    def test_a_file_of_ours_without_its_row_is_removed(self):
+        self.pull_until_held(4 * MIB, 2 * MIB).close()
         self.assertEqual(self.wb.stop(), 0)
-        with open(os.path.join(self.wb.data, "incoming", "stray"), "wb") as f:
-            f.write(b"x" * 1000)
+        self.hub.reset()
+        folder = os.path.join(self.wb.data, "incoming")
+        name, = self.incoming(self.wb)
+        orphan = name[::-1] if name != name[::-1] else "0" * len(name)
+        for path in (orphan, "not-ours"):
+            with open(os.path.join(folder, path), "wb") as f:
+                f.write(b"x" * 1000)
         self.wb.start()
+        self.assertEqual(sorted(self.incoming(self.wb)), sorted([name, "not-ours"]))
+        os.unlink(os.path.join(folder, "not-ours"))
         self.recover()
 
     def test_two_servers_on_one_data_directory(self):

@@ -158,7 +158,7 @@ Test(store, room)
     cr_assert(store_open(&o, &s, &err) == 0);
     cr_assert(store_has_room(s, 1, &err) == 0, "%s", err.text);
     cr_assert(store_has_room(s, UINT64_MAX, &err) == -1);
-    cr_assert(err.code == ERR_NO_SPACE && strstr(err.text, "free_floor_percent"), "%s", err.text);
+    cr_assert(err.code == ERR_NO_SPACE && strstr(err.text, "limits.free_percent"), "%s", err.text);
     store_close(s);
     o.free_floor_percent = 100;
     cr_assert(store_open(&o, &s, &err) == 0);
