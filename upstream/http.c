@@ -8,12 +8,14 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "upstream/http_private.h"
 
 #define DEFAULT_CONNECTIONS 16u
 #define DEFAULT_CONNECT_TIMEOUT_S 10u
 #define DEFAULT_STALL_TIMEOUT_S 30u
+#define CA_FILE_MAX (8u << 20)
 #define TIMEOUT_MAX_S 86400u
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 5000u
@@ -23,7 +25,8 @@
 
 struct http_pool {
     uint64_t connect_timeout_s, stall_timeout_s;
-    char *ca_file, *proxy;
+    char *proxy;
+    struct strbuf ca; /* PEM: the system's certificate authorities and ca_file's; empty = default */
     atomic_bool cancelled;
     atomic_uint_least64_t bytes, requests, errors;
     /* Name look-ups and TLS sessions; sharing connections between threads is not supported. */
@@ -95,6 +98,22 @@ static int share_new(struct http_pool *p, struct error *err)
     return 0;
 }
 
+/* A mirror's private authority must not take the public ones away: the mirror may redirect to a
+ * public CDN. libcurl takes one file, so both are put together here. */
+static int read_ca(struct http_pool *p, const char *ca_file, struct error *err)
+{
+    const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
+    struct error why = ERROR_INIT;
+    if (!ca_file)
+        return 0;
+    if (system && fs_read_file(system, CA_FILE_MAX, &p->ca, &why) < 0 && why.code != ERR_NOT_FOUND)
+        return err_set(err, why.code, "%s", why.text);
+    strbuf_putc(&p->ca, '\n');
+    if (fs_read_file(ca_file, CA_FILE_MAX, &p->ca, err) < 0)
+        return err_wrap(err, "ca_file");
+    return strbuf_failed(&p->ca) ? err_set(err, ERR_NOMEM, "out of memory for ca_file") : 0;
+}
+
 static uint64_t or_default(uint64_t value, uint64_t fallback)
 {
     if (value == 0)
@@ -118,13 +137,12 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
     p->connect_timeout_s = or_default(o->connect_timeout_s, DEFAULT_CONNECT_TIMEOUT_S);
     p->stall_timeout_s = or_default(o->stall_timeout_s, DEFAULT_STALL_TIMEOUT_S);
     p->idle = calloc(p->max, sizeof(*p->idle));
-    p->ca_file = o->ca_file ? strdup(o->ca_file) : NULL;
     p->proxy = strdup(o->proxy ? o->proxy : "");
-    if (share_new(p, err) < 0) {
+    if (share_new(p, err) < 0 || read_ca(p, o->ca_file, err) < 0) {
         http_pool_free(p);
         return -1;
     }
-    if (!p->idle || !p->proxy || (o->ca_file && !p->ca_file)) {
+    if (!p->idle || !p->proxy) {
         http_pool_free(p);
         return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
     }
@@ -145,7 +163,7 @@ void http_pool_free(struct http_pool *p)
     pthread_cond_destroy(&p->cancelling);
     pthread_mutex_destroy(&p->lock);
     free(p->idle);
-    free(p->ca_file);
+    strbuf_done(&p->ca);
     free(p->proxy);
     free(p);
 }
@@ -412,8 +430,11 @@ static CURLcode set_transport(CURL *curl, const struct http_pool *p)
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)p->connect_timeout_s * 1000L);
     SET(CURLOPT_BUFFERSIZE, 131072L);
     SET(CURLOPT_MAXCONNECTS, 4L);
-    if (p->ca_file)
-        SET(CURLOPT_CAINFO, p->ca_file);
+    if (p->ca.len) {
+        struct curl_blob ca = {.data = p->ca.data, .len = p->ca.len, .flags = CURL_BLOB_NOCOPY};
+        SET(CURLOPT_CAINFO_BLOB, &ca);
+        SET(CURLOPT_PROXY_CAINFO_BLOB, &ca);
+    }
     return code;
 }
 

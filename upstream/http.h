@@ -27,7 +27,7 @@ struct http_options {
     unsigned max_connections;   /* 0 = 16 */
     uint64_t connect_timeout_s; /* 0 = 10 */
     uint64_t stall_timeout_s;   /* 0 = 30 */
-    const char *ca_file; /* in addition to nothing: replaces the system's file; NULL = system */
+    const char *ca_file; /* PEM, trusted besides the system's authorities; NULL = only those */
     const char *proxy;   /* NULL = none */
 };
 
