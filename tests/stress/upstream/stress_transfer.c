@@ -16,11 +16,17 @@
 #include "base/fs.h"
 #include "upstream/transfer.h"
 
-#define OBJECTS 6
+#define KINDS 6
+#define OBJECTS (KINDS * 16)
 #define READERS 24
-#define ROUNDS 12
+#define ROUNDS 64
 
-static const uint64_t sizes[OBJECTS] = {0, 1, 65536, 65537, 700001, 3000000};
+static const uint64_t kinds[KINDS] = {0, 1, 65536, 65537, 300001, 900000};
+
+static uint64_t size_of(unsigned object)
+{
+    return kinds[object % KINDS] + (object % KINDS > 1 ? object / KINDS : 0);
+}
 
 #define CHECK(cond, ...)                                                                           \
     do {                                                                                           \
@@ -64,7 +70,7 @@ static void answer(int fd, unsigned object, uint64_t first, bool ranged)
     unsigned n = atomic_fetch_add(&requests, 1);
     bool bad = !atomic_load(&healed) && n % 3 == 0;
     unsigned how = n / 3 % 4;
-    uint64_t size = sizes[object], until = size;
+    uint64_t size = size_of(object), until = size;
     uint64_t flip = UINT64_MAX;
     if (bad && how == 0)
         until = first + (size - first) / 2; /* cut */
@@ -120,7 +126,7 @@ static void *serve_one(void *arg)
         unsigned object = (unsigned)strtoul(request + strlen("GET /"), NULL, 10);
         const char *range = strcasestr(request, "\r\nRange: bytes=");
         uint64_t first = range ? strtoull(range + strlen("\r\nRange: bytes="), NULL, 10) : 0;
-        CHECK(object < OBJECTS && (!range || first < sizes[object]), "%s", request);
+        CHECK(object < OBJECTS && (!range || first < size_of(object)), "%s", request);
         answer(fd, object, first, range != NULL);
         break;
     }
@@ -182,7 +188,7 @@ static void read_whole(unsigned object)
                                      .ctx = (void *)(uintptr_t)object};
     struct transfer *x = NULL;
     struct error err = ERROR_INIT;
-    uint64_t size = sizes[object], at = 0, have = 0;
+    uint64_t size = size_of(object), at = 0, have = 0;
     CHECK(transfer_join(transfers, &digests[object], size, &source, &x, &err) == 0, "%s", err.text);
     char *buf = malloc(50000);
     uint64_t wrong = 0;
@@ -213,7 +219,7 @@ static void *reader(void *arg)
 {
     unsigned me = (unsigned)(uintptr_t)arg;
     for (unsigned i = 0; i < ROUNDS; i++)
-        read_whole((me + i) % OBJECTS);
+        read_whole((me / 4 * 7 + i * 5) % OBJECTS);
     return NULL;
 }
 
@@ -221,11 +227,11 @@ static void make_digests(void)
 {
     for (unsigned o = 0; o < OBJECTS; o++) {
         struct error err;
-        unsigned char *all = malloc(sizes[o] + 1);
+        unsigned char *all = malloc(size_of(o) + 1);
         CHECK(all, "memory");
-        for (uint64_t i = 0; i < sizes[o]; i++)
+        for (uint64_t i = 0; i < size_of(o); i++)
             all[i] = byte_at(o, i);
-        CHECK(digest_of(DIGEST_SHA256, all, sizes[o], &digests[o], &err) == 0, "%s", err.text);
+        CHECK(digest_of(DIGEST_SHA256, all, size_of(o), &digests[o], &err) == 0, "%s", err.text);
         free(all);
     }
 }
