@@ -145,7 +145,9 @@ static int parse_unicode(struct parser *ps, struct strbuf *to)
 static int parse_escape(struct parser *ps, struct strbuf *to)
 {
     static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
-    char c = ps->p < ps->end ? *ps->p : '\0';
+    char c = '\0';
+    if (ps->p < ps->end)
+        c = *ps->p;
     if (c == 'u') {
         ps->p++;
         return parse_unicode(ps, to);
@@ -331,7 +333,9 @@ static int parse_children(struct parser *ps, struct jsonc *to)
 
 static int parse_value(struct parser *ps, struct jsonc *to)
 {
-    char c = ps->p < ps->end ? *ps->p : '\0';
+    char c = '\0';
+    if (ps->p < ps->end)
+        c = *ps->p;
     if (c == '{' || c == '[') {
         to->type = c == '{' ? JSONC_OBJECT : JSONC_ARRAY;
         return parse_children(ps, to);

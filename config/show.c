@@ -55,8 +55,10 @@ static void close_bracket(struct show *s, char bracket)
 /* A comment up to the end of the line; a file's name must not end it early. */
 static void put_comment(struct show *s, const char *text)
 {
-    for (; *text; text++)
-        strbuf_putc(s->to, (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+    for (; *text; text++) {
+        bool control = (unsigned char)*text < 0x20 || *text == 0x7f;
+        strbuf_put(s->to, control ? "?" : text, 1);
+    }
     strbuf_putc(s->to, '\n');
 }
 

@@ -11,9 +11,12 @@
 #define ACCESS(member)                                                                             \
     offsetof(struct config_access, member), sizeof(((struct config_access *)0)->member)
 
-#define MINUTE 60u
-#define HOUR 3600u
-#define DAY 86400u
+/* What is not one value: its own setter knows the fields. */
+#define LIST(type, member) offsetof(struct type, member), 0
+
+#define MINUTE UINT64_C(60)
+#define HOUR UINT64_C(3600)
+#define DAY UINT64_C(86400)
 #define TEXT_LIMIT 4096u
 
 /* clang-format off */
@@ -47,7 +50,7 @@ static const struct config_key keys[] = {
     {"transfers.finish_abandoned", KEY_BOOL, ROOT(finish_abandoned), 0, 0, "true", NULL, NULL, NULL,
      "finish a download that every client has left", false},
 
-    {"upstreams", KEY_UPSTREAMS, ROOT(upstreams), 0, 0, NULL, NULL, NULL, NULL,
+    {"upstreams", KEY_UPSTREAMS, LIST(config, upstreams), 0, 0, NULL, NULL, NULL, NULL,
      "remotes that content comes from; not set: the one upstream `hf` at https://huggingface.co; "
      "`[]`: none", false},
     {"upstreams[].prefix", KEY_PREFIX, UP(prefix), 0, 100, NULL, NULL, NULL, NULL,
@@ -67,7 +70,7 @@ static const struct config_key keys[] = {
     {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "proxy URL; `none`: no proxy; not set: HTTPS_PROXY or HTTP_PROXY unless NO_PROXY excepts the "
      "host", false},
-    {"upstreams[].aliases", KEY_ALIASES, UP(aliases), 0, 0, NULL, NULL, NULL, NULL,
+    {"upstreams[].aliases", KEY_ALIASES, LIST(config_upstream, aliases), 0, 0, NULL, NULL, NULL, NULL,
      "names to look for under another id, for a Hub that does not redirect: "
      "`{\"org/name\": \"Org/Name\"}`", false},
     {"upstreams[].include", KEY_GLOBS, UP(include), 0, 1000, NULL, NULL, NULL, NULL,
@@ -99,7 +102,7 @@ static const struct config_key keys[] = {
     {"upstreams[].search_limit", KEY_NUMBER, UP(search_limit), 0, 1000, "32", NULL, "commits", NULL,
      "commits that are tried for a manifest digest that is not known; 0: none", false},
 
-    {"access", KEY_ACCESS_LIST, ROOT(access), 0, 0, NULL, NULL, NULL, NULL,
+    {"access", KEY_ACCESS_LIST, LIST(config, access), 0, 0, NULL, NULL, NULL, NULL,
      "what clients may do, the first rule that matches a repository counts; not set: everything, "
      "and only on a loopback address", false},
     {"access[].repositories", KEY_TEXT, ACCESS(repositories), 0, 1000, NULL, NULL, NULL, NULL,

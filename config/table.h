@@ -35,7 +35,7 @@ enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS };
 struct config_key {
     const char *path; /* "log.level", "upstreams[].url" */
     enum key_type type;
-    size_t offset, size;  /* of the field in its scope's struct */
+    size_t offset, size;  /* of the field in its scope's struct; lists: size 0 */
     uint64_t min, max;    /* numbers and durations; texts: longest length in max */
     const char *fallback; /* the default, written as in an environment variable; NULL = not set */
     const char *choices;  /* "error|warn|info|debug" */

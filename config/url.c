@@ -8,13 +8,26 @@
 
 #include "config/config_private.h"
 
+bool port_parse(const char *s, size_t n, unsigned *ret)
+{
+    unsigned port = 0;
+    if (n == 0 || n > 5)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+        port = port * 10 + (unsigned)(s[i] - '0');
+    }
+    *ret = port;
+    return true;
+}
+
 static const char *check_port(const char *s)
 {
-    size_t n = strspn(s, "0123456789");
-    if (n == 0 || n > 5 || (s[n] != '\0' && s[n] != '/'))
+    unsigned port;
+    if (!port_parse(s, strcspn(s, "/"), &port))
         return "has a port that is no number";
-    int port = atoi(s);
-    if (port < 1 || port > 65535)
+    if (port < 1 || port > PORT_MAX)
         return "has a port outside 1 to 65535";
     return NULL;
 }

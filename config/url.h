@@ -3,6 +3,9 @@
 #define WB_CONFIG_URL_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+#define PORT_MAX 65535u
 
 /* NULL when fine, else what is wrong with it, to be read behind the name of the setting. Never
  * repeats the URL, which may hold a password. schemes: "http|https". Neither query nor fragment;
@@ -10,5 +13,8 @@
 const char *url_check(const char *url, const char *schemes, bool may_have_user);
 /* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
 char *url_host(const char *url);
+
+/* The n digits at s, at most five; they may be over PORT_MAX. */
+bool port_parse(const char *s, size_t n, unsigned *ret);
 
 #endif

@@ -172,12 +172,12 @@ static int set_address(struct config *c, const struct config_key *key, const str
     const char *begin = text + bracket;
     const char *port = end ? end + 1 + bracket : "";
     size_t n = end ? (size_t)(end - begin) : 0;
-    size_t digits = strspn(port, "0123456789");
-    if (!end || n >= sizeof(host) || digits == 0 || digits > 5 || port[digits])
+    unsigned number = 0;
+    if (!end || n >= sizeof(host) || !port_parse(port, strlen(port), &number))
         return place_fail(at, err, "\"%.80s\" is not address:port or [v6-address]:port", text);
     memcpy(host, begin, n);
     host[n] = '\0';
-    if (atoi(port) > UINT16_MAX)
+    if (number > PORT_MAX)
         return place_fail(at, err, "port %s is over 65535", port);
     if (!bracket && strcmp(host, "localhost") == 0)
         strcpy(host, "127.0.0.1");
@@ -186,7 +186,7 @@ static int set_address(struct config *c, const struct config_key *key, const str
             at, err, "\"%.63s\" is not an IP address (0.0.0.0 or [::] means every address)", host);
     if (replace_text(&c->listen_host, host, strlen(host), err) < 0)
         return -1;
-    c->listen_port = (uint16_t)atoi(port);
+    c->listen_port = (uint16_t)number;
     return 0;
 }
 
