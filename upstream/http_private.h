@@ -1,8 +1,11 @@
-/* The parts of http.h that touch no network: what an answer's header says. Shared by http*.c and
- * their tests, by nobody else.
+/* What http*.c share: the pool, and what an answer's header says. For them and their tests, and for
+ * nobody else.
  */
 #ifndef WB_UPSTREAM_HTTP_PRIVATE_H
 #define WB_UPSTREAM_HTTP_PRIVATE_H
+
+#include <curl/curl.h>
+#include <pthread.h>
 
 #include "upstream/http.h"
 
@@ -12,6 +15,35 @@
 #define HTTP_ERROR_BODY_MAX (64u << 10)
 /* No upstream makes us wait longer than this, whatever it says. */
 #define HTTP_RETRY_AFTER_MAX 86400u
+
+/* ---- the pool (http_pool.c) ------------------------------------------------------------------ */
+
+struct http_pool {
+    uint64_t connect_timeout_s, stall_timeout_s;
+    char *proxy;
+    struct strbuf ca; /* PEM: the system's certificate authorities and ca_file's; empty = default */
+    atomic_bool cancelled;
+    atomic_uint_least64_t bytes, requests, errors;
+    /* Name look-ups and TLS sessions; sharing connections between threads is not supported. */
+    CURLSH *share;
+    pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
+
+    pthread_mutex_t lock;      /* guards: running, idle, n_idle */
+    pthread_cond_t freed;      /* running went down, or cancelled */
+    pthread_cond_t cancelling; /* cancelled */
+    unsigned running, max;
+    CURL **idle; /* handles keep their connections between uses */
+    unsigned n_idle;
+};
+
+bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel);
+/* Waits for a place and takes a handle, a used one if there is one. */
+int http_pool_take(struct http_pool *p, const atomic_bool *cancel, CURL **ret, struct error *err);
+/* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
+ * behind and then refuses CURLOPT_BUFFERSIZE. */
+void http_pool_give(struct http_pool *p, CURL *curl, bool reusable);
+
+/* ---- an answer (http_response.c) ------------------------------------------------------------- */
 
 struct http_response {
     unsigned status;
