@@ -70,7 +70,8 @@ static const struct config_key keys[] = {
     {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "proxy URL; `none`: no proxy; not set: HTTPS_PROXY or HTTP_PROXY unless NO_PROXY excepts the "
      "host", false},
-    {"upstreams[].aliases", KEY_ALIASES, LIST(config_upstream, aliases), 0, 0, NULL, NULL, NULL, NULL,
+    {"upstreams[].aliases", KEY_ALIASES, LIST(config_upstream, aliases), 0, 0, NULL, NULL,
+     NULL, NULL,
      "names to look for under another id, for a Hub that does not redirect: "
      "`{\"org/name\": \"Org/Name\"}`", false},
     {"upstreams[].include", KEY_GLOBS, UP(include), 0, 1000, NULL, NULL, NULL, NULL,
