@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "model/modelpack_config.h"
+#include "model/select.h"
 
 #define MANIFEST_MAX (4u << 20) /* registries and clients refuse larger ones */
 #define NOTES_MAX 100           /* more than that are only counted */
@@ -177,13 +178,15 @@ static int put_notes(struct strbuf *b, const struct modelpack_input *in, bool ba
 static int put_annotations(struct strbuf *b, const struct modelpack_input *in, bool bad_json,
                            struct error *err)
 {
+    char label[32];
     json_put_key(b, "annotations");
     strbuf_putc(b, '{');
     put_text(b, "org.weighbridge.hub.commit", in->commit);
     put_text(b, "org.weighbridge.hub.repository", in->repo_id);
     put_text(b, "org.weighbridge.packager", MODELPACK_PACKAGER);
-    if (in->quant)
-        put_text(b, "org.weighbridge.selection", in->quant);
+    if (in->quant) /* in one spelling: q4_k_m and Q4_K_M are the same selection */
+        put_text(b, "org.weighbridge.selection",
+                 quant_label_parse(in->quant, label) ? label : in->quant);
     if (put_notes(b, in, bad_json, err) < 0)
         return -1;
     strbuf_putc(b, '}');
