@@ -1,0 +1,213 @@
+#include "helper.h"
+
+#include "storage/keys.h"
+#include "storage/record.h"
+#include "storage/rows.h"
+
+Test(record, numbers)
+{
+    const uint64_t numbers[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, INT64_MAX, UINT64_MAX};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+        record_put_u64(&b, numbers[i]);
+        cr_assert(b.len <= 10);
+        struct record_reader r = record_reader_of(b.data, b.len);
+        cr_assert(record_get_u64(&r) == numbers[i]);
+        cr_assert(record_end(&r));
+        r = record_reader_of(b.data, b.len - 1);
+        cr_assert(record_get_u64(&r) == 0 && r.damaged && !record_end(&r), "cut");
+    }
+}
+
+Test(record, numbers_that_are_none)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+    } bad[] = {
+        {"", 0},
+        {"\x80", 1},
+        {"\x80\x00", 2},                                      /* a longer spelling of 0 */
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 10},     /* over 64 bits */
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11}, /* too long */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct record_reader r = record_reader_of(bad[i].bytes, bad[i].len);
+        cr_assert(record_get_u64(&r) == 0 && r.damaged, "%zu", i);
+    }
+}
+
+Test(record, strings)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    record_put_string(&b, "");
+    record_put_string(&b, "hello");
+    struct record_reader r = record_reader_of(b.data, b.len);
+    cr_assert_str_eq(record_get_string(&r), "");
+    const char *s = record_get_string(&r);
+    cr_assert_str_eq(s, "hello");
+    cr_assert(s > b.data && s < b.data + b.len, "borrowed");
+    cr_assert(record_end(&r));
+    char small[5];
+    r = record_reader_of(b.data + 2, b.len - 2);
+    record_get_string_into(&r, small, sizeof(small));
+    cr_assert(r.damaged && small[0] == '\0', "does not fit");
+    static const char *const bad[] = {"\x03"
+                                      "ab\0c",
+                                      "\x02xyz!!", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        r = record_reader_of(bad[i], i == 0 ? 5 : strlen(bad[i]));
+        cr_assert_str_eq(record_get_string(&r), "");
+        cr_assert(r.damaged);
+    }
+}
+
+Test(record, counts_are_bounded_by_what_is_there)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    record_put_u64(&b, 1000000);
+    strbuf_puts(&b, "0123456789");
+    struct record_reader r = record_reader_of(b.data, b.len);
+    cr_assert(record_get_count(&r, 1) == 0 && r.damaged);
+}
+
+Test(record, digests)
+{
+    struct digest d = digest_of_text("x"), none = {.alg = DIGEST_NONE}, got;
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    record_put_digest(&b, &d);
+    record_put_digest(&b, &none);
+    struct record_reader r = record_reader_of(b.data, b.len);
+    record_get_digest(&r, &got);
+    cr_assert(digest_equal(&got, &d));
+    record_get_digest(&r, &got);
+    cr_assert(got.alg == DIGEST_NONE && record_end(&r));
+    for (size_t cut = 1; cut < 33; cut++) {
+        r = record_reader_of(b.data, cut);
+        record_get_digest(&r, &got);
+        cr_assert(r.damaged && got.alg == DIGEST_NONE);
+    }
+    r = record_reader_of("\x07garbage", 8);
+    record_get_digest(&r, &got);
+    cr_assert(r.damaged);
+}
+
+/* Every prefix of a good row is damaged, and so is one with a byte more. */
+#define ASSERT_ONLY_WHOLE(decode)                                                                  \
+    do {                                                                                           \
+        for (size_t cut = 0; cut < b.len; cut++) {                                                 \
+            size_t len = cut;                                                                      \
+            cr_assert((decode) < 0, "cut at %zu", cut);                                            \
+            cr_assert(err.code == ERR_IO && strstr(err.text, "damaged"), "%s", err.text);          \
+        }                                                                                          \
+        size_t len = b.len;                                                                        \
+        cr_assert((decode) == 0, "%s", err.text);                                                  \
+        len++;                                                                                     \
+        cr_assert((decode) < 0);                                                                   \
+    } while (0)
+
+Test(record, rows_are_whole_or_damaged)
+{
+    struct error err = ERROR_INIT;
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    uint64_t n;
+    blob_row_encode(&b, 300);
+    ASSERT_ONLY_WHOLE(blob_row_decode(b.data, len, &n, &err));
+
+    strbuf_reset(&b);
+    struct incoming_row in = {.kind = INCOMING_TRANSFER,
+                              .file = "0123456789abcdef",
+                              .owner = "me",
+                              .digest = digest_of_text("d"),
+                              .size = WRITER_SIZE_UNKNOWN,
+                              .synced = 5},
+                        in2;
+    incoming_row_encode(&b, &in);
+    ASSERT_ONLY_WHOLE(incoming_row_decode(b.data, len, &in2, &err));
+    cr_assert(in2.size == WRITER_SIZE_UNKNOWN && in2.synced == 5);
+
+    strbuf_reset(&b);
+    struct link_row link = {.size = 7,
+                            .n_origins = 2,
+                            .origins = {{"u", "r", "c", "p"}, {"", "", "", ""}}},
+                    link2;
+    link_row_encode(&b, &link);
+    ASSERT_ONLY_WHOLE(link_row_decode(b.data, len, &link2, &err));
+    cr_assert_str_eq(link2.origins[0].path, "p");
+
+    strbuf_reset(&b);
+    struct digest needs[] = {digest_of_text("1"), digest_of_text("2")};
+    struct manifest_row m = {.media_type = "t",
+                             .commit = "",
+                             .bytes = (const unsigned char *)"{}",
+                             .len = 2,
+                             .n_needs = 2},
+                        m2;
+    manifest_row_encode(&b, &m, needs);
+    ASSERT_ONLY_WHOLE(manifest_row_decode(b.data, len, &m2, &err));
+    cr_assert(m2.len == 2 && m2.n_needs == 2);
+
+    strbuf_reset(&b);
+    struct tag t = {.digest = needs[0], .commit = COMMIT_A, .checked_at = 1}, t2;
+    tag_row_encode(&b, &t);
+    ASSERT_ONLY_WHOLE(tag_row_decode(b.data, len, &t2, &err));
+
+    strbuf_reset(&b);
+    struct repository_row repo = {.upstream = "hf", .repo_id = "A/b"}, repo2;
+    repository_row_encode(&b, &repo);
+    ASSERT_ONLY_WHOLE(repository_row_decode(b.data, len, &repo2, &err));
+
+    strbuf_reset(&b);
+    struct commit_file files[] = {{.path = "p", .size = 1, .has_lfs = true, .sha256 = needs[0]},
+                                  {.path = "q", .git_oid = COMMIT_A}};
+    struct commit_row c;
+    commit_row_encode(&b, "hf", "A/b", COMMIT_A, files, 2);
+    ASSERT_ONLY_WHOLE(commit_row_decode(b.data, len, &c, &err));
+    cr_assert(c.n_files == 2);
+}
+
+Test(record, no_row_is_taken_for_another)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    uint64_t n;
+    number_row_encode(&b, ROW_MISMATCH, 5);
+    cr_assert(blob_row_decode(b.data, b.len, &n, NULL) < 0);
+    cr_assert(number_row_decode(ROW_MISMATCH, b.data, b.len, &n, NULL) == 0 && n == 5);
+}
+
+Test(record, an_incoming_file_name_is_never_a_path)
+{
+    static const char *const bad[] = {"../../etc/passwd", "a/b", "", "..", "ABC"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct incoming_row in = {.kind = INCOMING_PUT, .digest = digest_of_text("d")}, out;
+        snprintf(in.file, sizeof(in.file), "%s", bad[i]);
+        _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+        incoming_row_encode(&b, &in);
+        cr_assert(incoming_row_decode(b.data, b.len, &out, NULL) < 0, "%s", bad[i]);
+    }
+}
+
+Test(record, keys)
+{
+    char repo[REPOSITORY_MAX + 1], tag[TAG_MAX + 1];
+    memset(repo, 'r', sizeof(repo));
+    memset(tag, 't', sizeof(tag));
+    repo[REPOSITORY_MAX] = tag[TAG_MAX] = '\0';
+    struct digest d = {.alg = DIGEST_SHA512}, got;
+    struct key k = key_of_tag(repo, tag);
+    cr_assert(!k.overflow && k.len == REPOSITORY_MAX + 1 + TAG_MAX);
+    k = key_of_use(&d, repo, &d);
+    cr_assert(!k.overflow && k.len == 65 + REPOSITORY_MAX + 1 + 65 && k.len <= KEY_MAX);
+    cr_assert(key_get_digest(k.data, k.len, &got) == 65 && digest_equal(&got, &d));
+    cr_assert(key_get_digest(k.data, 64, &got) == 0);
+    cr_assert(key_get_digest("\x09", 1, &got) == 0);
+    cr_assert(key_get_digest("", 0, &got) == 0);
+    key_put(&k, k.data, 200);
+    cr_assert(k.overflow);
+    /* a name cannot run into the next part */
+    struct key a = key_of_tag("ab", "c"), b = key_of_tag("a", "bc");
+    cr_assert(a.len != b.len || memcmp(a.data, b.data, a.len) != 0);
+    cr_assert(key_of_commit("a", "bc", "d", &a, NULL) == 0);
+    cr_assert(key_of_commit("ab", "c", "d", &b, NULL) == 0);
+    cr_assert(memcmp(a.data, b.data, a.len) != 0);
+}

@@ -1,0 +1,359 @@
+#include "helper.h"
+
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+
+TestSuite(writer, .init = dir_make, .fini = dir_remove, .timeout = 60);
+
+static struct blob_writer *open_writer(struct store *s, const struct digest *d, uint64_t size)
+{
+    struct error err = ERROR_INIT;
+    struct blob_writer *w = NULL;
+    cr_assert(writer_open(s, d, size, &w, &err) == 0, "%s", err.text);
+    return w;
+}
+
+static void write_range(struct blob_writer *w, const unsigned char *bytes, size_t from, size_t to,
+                        size_t step)
+{
+    struct error err = ERROR_INIT;
+    for (size_t at = from; at < to; at += step) {
+        size_t n = to - at < step ? to - at : step;
+        cr_assert(writer_write(w, bytes + at, n, at, &err) == 0, "%s", err.text);
+    }
+}
+
+Test(writer, write_read_commit)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d;
+    size_t len = 20 * MIB + 17;
+    unsigned char *bytes = make_bytes(len, 1, &d), buf[64];
+    struct blob_writer *w = open_writer(s, &d, len), *second = NULL;
+    cr_assert(writer_resumed(w) == 0);
+    cr_assert(writer_open(s, &d, len, &second, &err) == -1 && err.code == ERR_BUSY, "%s", err.text);
+    write_range(w, bytes, 0, len, 256 * 1024);
+    cr_assert(writer_read(w, 5 * MIB, buf, sizeof(buf), NULL) == sizeof(buf));
+    cr_assert(memcmp(buf, bytes + 5 * MIB, sizeof(buf)) == 0);
+    cr_assert(writer_read(w, len, buf, sizeof(buf), NULL) == 0);
+    cr_assert(writer_read(w, UINT64_MAX, buf, sizeof(buf), NULL) == 0);
+    struct store_stats st;
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 1 && st.partial_bytes == len && st.blobs == 0);
+    cr_assert(!is_held(s, &d), "not before the commit");
+    cr_assert(writer_commit(w, len, &err) == 0, "%s", err.text);
+    cr_assert(is_held(s, &d));
+    cr_assert(writer_read(w, 0, buf, sizeof(buf), NULL) == sizeof(buf), "also after the commit");
+    cr_assert(memcmp(buf, bytes, sizeof(buf)) == 0);
+    cr_assert(writer_write(w, "x", 1, 0, &err) == -1 && err.code == ERR_INTERNAL);
+    cr_assert(writer_restart(w, &err) == -1 && err.code == ERR_INTERNAL);
+    writer_close(w, false); /* a committed blob stays whatever keep says */
+    writer_close(NULL, true);
+    assert_blob(s, &d, bytes, len);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0 && st.blobs == 1 && st.blob_bytes == len);
+    cr_assert(count_incoming() == 0);
+    store_close(s);
+    free(bytes);
+}
+
+Test(writer, unknown_size)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d;
+    unsigned char *bytes = make_bytes(100000, 2, &d);
+    struct blob_writer *w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
+    write_range(w, bytes, 0, 100000, 4096);
+    cr_assert(writer_commit(w, 99999, &err) == -1 && err.code == ERR_INTERNAL, "%s", err.text);
+    cr_assert(writer_commit(w, 100000, &err) == 0, "%s", err.text);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 100000);
+    store_close(s);
+    free(bytes);
+}
+
+Test(writer, sha512_and_empty)
+{
+    struct store *s = open_store();
+    struct digest d;
+    cr_assert(digest_of(DIGEST_SHA512, "hello", 5, &d, NULL) == 0);
+    struct blob_writer *w = open_writer(s, &d, 5);
+    write_range(w, (const unsigned char *)"hello", 0, 5, 2);
+    cr_assert(writer_commit(w, 5, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, "hello", 5);
+    d = digest_of_text("");
+    w = open_writer(s, &d, 0);
+    cr_assert(writer_commit(w, 0, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, "", 0);
+    store_close(s);
+}
+
+Test(writer, nothing_is_written_beyond_a_known_size)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d = digest_of_text("0123456789");
+    struct blob_writer *w = open_writer(s, &d, 10);
+    cr_assert(writer_write(w, "0123456789A", 11, 0, &err) == -1 && err.code == ERR_INVALID);
+    cr_assert(writer_write(w, "0", 1, 0, &err) == -1, "sticky");
+    cr_assert(writer_commit(w, 10, &err) == -1 && err.code == ERR_INVALID);
+    cr_assert(writer_restart(w, &err) == 0, "%s", err.text);
+    cr_assert(writer_write(w, "0123456789", 10, 0, &err) == 0);
+    cr_assert(writer_write(w, "", 0, 10, &err) == 0);
+    cr_assert(writer_commit(w, 10, &err) == 0, "%s", err.text);
+    writer_close(w, true);
+    w = open_writer(s, &d, 10);
+    cr_assert(writer_write(w, "0", 1, UINT64_MAX, &err) == -1 && err.code == ERR_INVALID);
+    writer_close(w, false);
+    assert_blob(s, &d, "0123456789", 10);
+    store_close(s);
+}
+
+Test(writer, a_hole_is_never_published)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d;
+    unsigned char *bytes = make_bytes(1000, 3, &d);
+    struct blob_writer *w = open_writer(s, &d, 1000);
+    write_range(w, bytes, 500, 600, 100);
+    write_range(w, bytes, 900, 1000, 100);
+    write_range(w, bytes, 700, 800, 100);
+    write_range(w, bytes, 0, 500, 100);
+    cr_assert(writer_commit(w, 1000, &err) == -1 && err.code == ERR_INTERNAL, "%s", err.text);
+    cr_assert(strstr(err.text, "600 were written"), "%s", err.text);
+    write_range(w, bytes, 600, 700, 100);
+    write_range(w, bytes, 550, 950, 400); /* again, over all borders */
+    cr_assert(writer_commit(w, 1000, &err) == 0, "%s", err.text);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 1000);
+    store_close(s);
+    free(bytes);
+}
+
+Test(writer, ranges_in_any_order)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    size_t len = 1000;
+    for (unsigned seed = 1; seed < 60; seed++) {
+        struct digest d;
+        unsigned char *bytes = make_bytes(len, seed, &d), order[100];
+        srand(seed);
+        for (unsigned char i = 0; i < 100; i++)
+            order[i] = i;
+        for (unsigned i = 99; i > 0; i--) {
+            unsigned j = (unsigned)rand() % (i + 1);
+            unsigned char t = order[i];
+            order[i] = order[j];
+            order[j] = t;
+        }
+        struct blob_writer *w = open_writer(s, &d, len);
+        size_t extra = seed & 1 ? 7 : 0; /* overlaps */
+        for (unsigned i = 0; i < 100; i++) {
+            if (!extra)
+                cr_assert(writer_commit(w, len, NULL) == -1, "there is a hole");
+            size_t from = order[i] * 10u, to = from + 10 + extra < len ? from + 10 + extra : len;
+            cr_assert(writer_write(w, bytes + from, to - from, from, &err) == 0, "%s", err.text);
+        }
+        cr_assert(writer_commit(w, len, &err) == 0, "%s", err.text);
+        writer_close(w, true);
+        assert_blob(s, &d, bytes, len);
+        free(bytes);
+    }
+    store_close(s);
+}
+
+Test(writer, close_and_resume)
+{
+    struct store *s = open_store();
+    struct digest d;
+    size_t len = 3 * MIB;
+    unsigned char *bytes = make_bytes(len, 5, &d), *got = malloc(len);
+    struct blob_writer *w = open_writer(s, &d, len);
+    write_range(w, bytes, 0, MIB + 1000, 1000);
+    write_range(w, bytes, 2 * MIB, len, 4096); /* behind a hole: not kept */
+    writer_close(w, true);
+    struct store_stats st;
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 1);
+    store_close(s);
+
+    s = open_store();
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 1 && st.partial_bytes >= MIB + 1000);
+    w = open_writer(s, &d, len);
+    uint64_t have = writer_resumed(w);
+    cr_assert(have == st.partial_bytes && have < 2 * MIB);
+    cr_assert(writer_read(w, 0, got, len, NULL) == (ssize_t)have);
+    cr_assert(memcmp(got, bytes, have) == 0);
+    write_range(w, bytes, have, len, 65536);
+    cr_assert(writer_commit(w, len, NULL) == 0);
+    writer_close(w, false);
+    assert_blob(s, &d, bytes, len);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0);
+    store_close(s);
+    free(bytes);
+    free(got);
+}
+
+Test(writer, close_without_keep_removes)
+{
+    struct store *s = open_store();
+    struct digest d;
+    unsigned char *bytes = make_bytes(1000, 6, &d);
+    struct blob_writer *w = open_writer(s, &d, 1000);
+    write_range(w, bytes, 0, 500, 100);
+    writer_close(w, false);
+    cr_assert(count_incoming() == 0);
+    w = open_writer(s, &d, 1000);
+    cr_assert(writer_resumed(w) == 0);
+    writer_close(w, true); /* nothing written: nothing to keep */
+    cr_assert(count_incoming() == 0);
+    struct store_stats st;
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0);
+    store_close(s);
+    free(bytes);
+}
+
+Test(writer, restart_forgets)
+{
+    struct store *s = open_store();
+    struct digest d;
+    unsigned char *bytes = make_bytes(8 * MIB, 7, &d), *wrong = calloc(1, 8 * MIB);
+    struct blob_writer *w = open_writer(s, &d, 8 * MIB);
+    write_range(w, wrong, 0, 8 * MIB, MIB);
+    cr_assert(writer_restart(w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 0);
+    char c;
+    cr_assert(writer_read(w, 0, &c, 1, NULL) == 0);
+    write_range(w, bytes, 0, 100, 100);
+    writer_close(w, true);
+    store_close(s);
+    s = open_store();
+    w = open_writer(s, &d, 8 * MIB);
+    cr_assert(writer_resumed(w) == 100, "only what was written after the restart");
+    write_range(w, bytes, 100, 8 * MIB, MIB);
+    cr_assert(writer_commit(w, 8 * MIB, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 8 * MIB);
+    store_close(s);
+    free(bytes);
+    free(wrong);
+}
+
+Test(writer, another_size_or_a_missing_file_starts_again)
+{
+    struct store *s = open_store();
+    struct digest d = digest_of_text("some blob");
+    struct blob_writer *w = open_writer(s, &d, 100);
+    cr_assert(writer_write(w, "0123456789", 10, 0, NULL) == 0);
+    writer_close(w, true);
+    w = open_writer(s, &d, 9); /* smaller than what was there */
+    cr_assert(writer_resumed(w) == 0);
+    cr_assert(writer_write(w, "some blob", 9, 0, NULL) == 0);
+    writer_close(w, true);
+    char cmd[400];
+    snprintf(cmd, sizeof(cmd), "rm %s/incoming/*", data_dir());
+    cr_assert(system(cmd) == 0);
+    w = open_writer(s, &d, 9);
+    cr_assert(writer_resumed(w) == 0);
+    cr_assert(writer_write(w, "some blob", 9, 0, NULL) == 0);
+    cr_assert(writer_commit(w, 9, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, "some blob", 9);
+    struct store_stats st;
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0);
+    store_close(s);
+}
+
+Test(writer, too_large_for_the_disk_is_said_at_once)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d = digest_of_text("huge");
+    struct blob_writer *w = NULL;
+    cr_assert(writer_open(s, &d, (uint64_t)1 << 55, &w, &err) == -1);
+    cr_assert(err.code == ERR_NO_SPACE || err.code == ERR_IO, "%s", err.text);
+    cr_assert(writer_open(s, &d, UINT64_MAX - 1, &w, &err) == -1 && err.code == ERR_TOO_LARGE);
+    cr_assert(count_incoming() == 0);
+    w = open_writer(s, &d, 4);
+    writer_close(w, false);
+    store_close(s);
+}
+
+/* ---- a disk that is really full ---- */
+
+static bool mount_small(void)
+{
+    cr_assert(mkdir(data_dir(), 0750) == 0);
+    return mount("tmpfs", data_dir(), "tmpfs", 0, "size=6m") == 0;
+}
+
+static void fill_disk(const char *path)
+{
+    static char zeros[65536];
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    setvbuf(f, NULL, _IONBF, 0);
+    while (fwrite(zeros, 1, sizeof(zeros), f) == sizeof(zeros))
+        ;
+    while (fwrite(zeros, 1, 1, f) == 1)
+        ;
+    fclose(f);
+}
+
+Test(writer, full_disk)
+{
+    if (!mount_small()) {
+        cr_log_info("needs the right to mount a small tmpfs: skipped");
+        return;
+    }
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d = digest_of_text("x"), small = put_text(s, "before");
+    struct blob_writer *w = NULL;
+    cr_assert(writer_open(s, &d, 64 * MIB, &w, &err) == -1 && err.code == ERR_NO_SPACE, "%s",
+              err.text);
+    w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
+    static unsigned char block[65536];
+    int r = 0;
+    for (unsigned i = 0; r == 0 && i < 1000; i++)
+        r = writer_write(w, block, sizeof(block), (uint64_t)i * sizeof(block), &err);
+    cr_assert(r == -1 && err.code == ERR_NO_SPACE, "%s", err.text);
+    cr_assert(writer_commit(w, 65536, &err) == -1 && err.code == ERR_NO_SPACE, "sticky");
+    writer_close(w, false);
+    put_text(s, "there is room again");
+
+    char filler[400];
+    snprintf(filler, sizeof(filler), "%s/filler", data_dir());
+    fill_disk(filler);
+    struct digest unused;
+    int failures = 0;
+    char text[32];
+    for (int i = 0; i < 20; i++) {
+        snprintf(text, sizeof(text), "no room for %d", i);
+        if (store_blob_put(s, text, strlen(text), &unused, &err) < 0) {
+            cr_assert(err.code == ERR_NO_SPACE, "%s: %s", err_name(err.code), err.text);
+            failures++;
+        }
+    }
+    cr_assert(failures > 0);
+    assert_blob(s, &small, "before", 6);
+    cr_assert(unlink(filler) == 0);
+    struct digest after = put_text(s, "after");
+    store_close(s);
+    s = open_store();
+    assert_blob(s, &small, "before", 6);
+    assert_blob(s, &after, "after", 5);
+    cr_assert(count_incoming() == 0);
+    store_close(s);
+    cr_assert(umount(data_dir()) == 0);
+}
