@@ -7,23 +7,27 @@
 
 int importer_new(struct store *s, struct importer **ret, struct error *err)
 {
-    _cleanup_free_ struct importer *i = calloc(1, sizeof(*i));
+    struct importer *i = calloc(1, sizeof(*i));
+    int made = 0;
     if (!i)
         return err_set(err, ERR_NOMEM, "out of memory");
     i->store = s;
-    if (memory_init(&i->memory, err) < 0)
-        return -1;
-    struct flights *all[] = {&i->tags, &i->builds, &i->searches};
-    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-        if (flights_init(all[k], err) == 0)
-            continue;
-        while (k-- > 0)
-            flights_done(all[k]);
-        memory_done(&i->memory);
-        return -1;
+    if (memory_init(&i->memory, err) == 0 && ++made && gate_init(&i->big_headers, err) == 0 &&
+        ++made && flights_init(&i->tags, err) == 0 && ++made &&
+        flights_init(&i->builds, err) == 0 && ++made && flights_init(&i->searches, err) == 0) {
+        *ret = i;
+        return 0;
     }
-    *ret = TAKE_PTR(i);
-    return 0;
+    if (made > 3)
+        flights_done(&i->builds);
+    if (made > 2)
+        flights_done(&i->tags);
+    if (made > 1)
+        gate_done(&i->big_headers);
+    if (made > 0)
+        memory_done(&i->memory);
+    free(i);
+    return -1;
 }
 
 void importer_free(struct importer *i)
@@ -33,6 +37,7 @@ void importer_free(struct importer *i)
     flights_done(&i->tags);
     flights_done(&i->builds);
     flights_done(&i->searches);
+    gate_done(&i->big_headers);
     memory_done(&i->memory);
     free(i);
 }
@@ -123,9 +128,6 @@ static int build_reading(struct asked *a, const struct tag_reading *reading,
                          const struct hub_revision *revision, struct outcome *ret,
                          struct error *err)
 {
-    if (is_lower_hex(reading->revision, 40) && strcmp(reading->revision, revision->commit) != 0)
-        return err_set(err, ERR_UPSTREAM, "the Hub answered commit %s when asked for commit %s",
-                       revision->commit, reading->revision);
     const struct build build = {
         .importer = a->importer,
         .hub = a->hub,
@@ -137,23 +139,34 @@ static int build_reading(struct asked *a, const struct tag_reading *reading,
     return build_run(&build, ret, err);
 }
 
+/* The refs of a repository that exists. Their lack takes nothing away from an error, only its
+ * suggestions. */
+static struct hub_ref *refs_to_suggest(struct asked *a, size_t *ret_n)
+{
+    struct hub_revision top;
+    struct hub_ref *refs = NULL;
+    const char *id = a->row.repo_id;
+    struct error ignored = ERROR_INIT;
+    if (!a->has_row) { /* what the name stands for is not known yet */
+        if (hub_resolve(a->hub, a->spelled, NULL, &top, NULL, &ignored) < 0)
+            return NULL;
+        id = top.id;
+    }
+    return hub_refs(a->hub, id, false, &refs, ret_n, &ignored) < 0 ? NULL : refs;
+}
+
 /* The last reading's part of the tag is the most telling one: "feature-x" of
  * "feature-x--q4_k_m". */
 static int no_reading(struct asked *a, const struct tag_reading *last, struct error *err)
 {
     const struct reference *r = a->reference;
-    struct hub_revision top;
-    enum hub_missing missing;
-    struct hub_ref *refs = NULL;
     size_t n = 0;
-    struct error ignored = ERROR_INIT;
-    char suffix[40], text[sizeof(err->text)];
+    char suffix[40] = "", text[sizeof(err->text)];
     const char *asked = last->spelled[0] ? last->spelled : r->tag;
-    snprintf(suffix, sizeof(suffix), "%s%s", last->quant[0] && last->spelled[0] ? "--" : "",
-             last->spelled[0] ? last->quant : "");
-    /* Its failure takes nothing away from the fact: only the suggestions. */
-    if (asked_resolve(a, NULL, &top, &missing, &ignored) < 0 ||
-        hub_refs(a->hub, top.id, false, &refs, &n, &ignored) < 0)
+    if (last->quant[0] && last->spelled[0])
+        snprintf(suffix, sizeof(suffix), "--%s", last->quant);
+    _cleanup_free_ struct hub_ref *refs = refs_to_suggest(a, &n);
+    if (!refs)
         return err_set(err, ERR_NOT_FOUND, "%s has no revision \"%s\"", r->repository, asked);
     /* "x--bf16" may be meant for the branch x/bf16 and not for a quantisation of x. */
     for (size_t i = 0; i < n; i++)
@@ -162,7 +175,6 @@ static int no_reading(struct asked *a, const struct tag_reading *last, struct er
             suffix[0] = '\0';
         }
     missing_revision_text(r->repository, asked, suffix, refs, n, text, sizeof(text));
-    free(refs);
     return err_set(err, ERR_NOT_FOUND, "%s", text);
 }
 

@@ -151,6 +151,7 @@ static int read_all(struct work_set *w, struct error *err)
     struct reading reading = {
         .store = b->importer->store,
         .hub = b->hub,
+        .big_headers = &b->importer->big_headers,
         .repo_id = b->revision->id,
         .commit = b->revision->commit,
         .cache = b->cache,
@@ -227,8 +228,8 @@ static int write_documents(struct work_set *w, struct error *err)
         .n_notes = w->n_notes,
     };
     for (size_t i = 0; i < w->n_wants; i++)
-        if (w->wants[i].keep_text && w->wants[i].text.data) {
-            in.config_json = w->wants[i].text.data;
+        if (w->wants[i].has_text) {
+            in.config_json = strbuf_str(&w->wants[i].text);
             in.config_json_len = w->wants[i].text.len;
         }
     if (modelpack_build(&in, &w->config, &w->config_digest, &w->manifest, &w->manifest_digest,

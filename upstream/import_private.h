@@ -103,9 +103,19 @@ int work_run(unsigned width, size_t n, int (*fn)(void *ctx, size_t i, struct err
 #define HEADER_FIRST (64u << 10)     /* the first read of a weight file */
 #define HEADER_SLACK (64u << 10)     /* read beyond what the parser surely needs */
 #define HEADER_BUDGET (256ull << 20) /* a longer header is noted, not read */
+#define HEADER_BIG (16u << 20)       /* above it one is read at a time, for the memory's sake */
 
 /* How much of a file to have next: at least `need`, never more than HEADER_SLACK beyond it. */
 uint64_t header_next(uint64_t need, uint64_t size);
+
+/* Lets one thread through at a time. */
+struct gate {
+    pthread_mutex_t lock; /* guards: taken */
+    pthread_cond_t left;
+    bool taken;
+};
+int gate_init(struct gate *g, struct error *err);
+void gate_done(struct gate *g);
 
 /* Outcomes of weight headers by the file's digest, for the time of one search. */
 struct header_cache;
@@ -122,7 +132,8 @@ struct want {
     enum weights_format inspect; /* WEIGHTS_UNKNOWN = not a weight file that is parsed */
     /* results */
     bool learned; /* file->sha256 was not known before */
-    struct strbuf text;
+    bool has_text;
+    struct strbuf text; /* has_text; may be empty */
     enum inspection inspection;
     struct weights *weights; /* INSPECTION_DONE */
     char reason[240];        /* INSPECTION_FAILED */
@@ -132,6 +143,7 @@ void wants_free(struct want *w, size_t n);
 struct reading {
     struct store *store;
     struct hub *hub;
+    struct gate *big_headers;
     const char *repo_id, *commit;
     struct header_cache *cache; /* NULL outside of a search */
     struct want *wants;
@@ -156,6 +168,7 @@ int weights_sum(struct sum_file *files, size_t n, struct weights *ret, struct er
 struct importer {
     struct store *store;
     struct flights tags, builds, searches;
+    struct gate big_headers;
     struct memory memory;
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 
 #define TEXT_MAX (8u << 20) /* a config.json above this is not looked into */
@@ -154,6 +155,44 @@ static void cache_put(struct header_cache *c, const struct want *w)
     free(e);
 }
 
+/* ---- one big header at a time ---------------------------------------------------------------- */
+
+int gate_init(struct gate *g, struct error *err)
+{
+    *g = (struct gate){0};
+    if (pthread_mutex_init(&g->lock, NULL))
+        return err_set(err, ERR_NOMEM, "cannot make a lock");
+    if (cond_init_monotonic(&g->left)) {
+        pthread_mutex_destroy(&g->lock);
+        return err_set(err, ERR_NOMEM, "cannot make a condition variable");
+    }
+    return 0;
+}
+
+void gate_done(struct gate *g)
+{
+    pthread_cond_destroy(&g->left);
+    pthread_mutex_destroy(&g->lock);
+}
+
+/* Who is inside waits for nothing but the network, which a shutdown ends. */
+static void gate_enter(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->taken)
+        pthread_cond_wait(&g->left, &g->lock);
+    g->taken = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void gate_leave(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->taken = false;
+    pthread_cond_signal(&g->left);
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* ---- headers --------------------------------------------------------------------------------- */
 
 uint64_t header_next(uint64_t need, uint64_t size)
@@ -270,6 +309,33 @@ static void source_close(struct header_source *s)
 }
 #define _cleanup_source_ _cleanup_(source_close)
 
+/* Reads on until the header is understood. */
+static int read_on(struct header_source *source, struct want *w, struct strbuf *prefix,
+                   struct error *err)
+{
+    uint64_t size = w->file->size, next = size < HEADER_FIRST ? size : HEADER_FIRST, need = 0;
+    struct gate *gate = source->reading->big_headers;
+    bool inside = false;
+    int rc;
+    do {
+        if (next > HEADER_BIG && !inside) {
+            gate_enter(gate);
+            inside = true;
+        }
+        rc = source_read(source, (size_t)(next - prefix->len), prefix, err);
+        if (rc == 0 && strbuf_failed(prefix))
+            rc = err_set(err, ERR_NOMEM, "out of memory for a header of %llu bytes",
+                         (unsigned long long)next);
+        if (rc == 0)
+            rc = inspect_prefix(w, prefix, &need, err);
+        next = header_next(need, size);
+    } while (rc > 0);
+    strbuf_done(prefix); /* before another big one begins */
+    if (inside)
+        gate_leave(gate);
+    return rc;
+}
+
 static int read_header(const struct reading *r, struct want *w, struct error *err)
 {
     int rc = cache_get(r->cache, w, err);
@@ -277,19 +343,9 @@ static int read_header(const struct reading *r, struct want *w, struct error *er
         return rc < 0 ? -1 : 0;
     _cleanup_source_ struct header_source source = {.reading = r, .file = w->file};
     _cleanup_strbuf_ struct strbuf prefix = STRBUF_INIT;
-    uint64_t size = w->file->size, next = size < HEADER_FIRST ? size : HEADER_FIRST, need = 0;
-    if (size > 0 && source_open(&source, err) < 0)
+    if ((w->file->size > 0 && source_open(&source, err) < 0) ||
+        read_on(&source, w, &prefix, err) < 0)
         return -1;
-    do {
-        if (source_read(&source, (size_t)(next - prefix.len), &prefix, err) < 0)
-            return -1;
-        if (strbuf_failed(&prefix))
-            return err_set(err, ERR_NOMEM, "out of memory for the header of %s", w->file->path);
-        rc = inspect_prefix(w, &prefix, &need, err);
-        if (rc < 0)
-            return -1;
-        next = header_next(need, size);
-    } while (rc > 0);
     cache_put(r->cache, w);
     return 0;
 }
@@ -302,9 +358,10 @@ static int read_lfs_text(const struct reading *r, struct want *w, struct error *
     _cleanup_source_ struct header_source source = {.reading = r, .file = f};
     _cleanup_strbuf_ struct strbuf bytes = STRBUF_INIT;
     struct digest digest;
-    if (f->size == 0 || f->size > TEXT_MAX)
+    if (f->size > TEXT_MAX)
         return 0;
-    if (source_open(&source, err) < 0 || source_read(&source, (size_t)f->size, &bytes, err) < 0 ||
+    if ((f->size > 0 && source_open(&source, err) < 0) ||
+        source_read(&source, (size_t)f->size, &bytes, err) < 0 ||
         digest_of(DIGEST_SHA256, strbuf_str(&bytes), bytes.len, &digest, err) < 0)
         return -1;
     if (!digest_equal(&digest, &f->sha256)) {
@@ -312,6 +369,7 @@ static int read_lfs_text(const struct reading *r, struct want *w, struct error *
         return err_set(err, ERR_DIGEST_MISMATCH, "%s: the bytes hash to %s, the Hub's list says %s",
                        f->path, digest_format(&digest, got), digest_format(&f->sha256, want));
     }
+    w->has_text = true;
     w->text = bytes;
     bytes = STRBUF_INIT;
     return 0;
@@ -373,7 +431,8 @@ static int read_small(const struct reading *r, struct want *w, struct error *err
         if (rc > 0) /* the parser wants more than there is, with all bytes in its hands */
             note_finding(w, "the file ends inside its header");
     }
-    if (rc >= 0 && w->keep_text && bytes.len <= TEXT_MAX)
+    w->has_text = rc >= 0 && w->keep_text && bytes.len <= TEXT_MAX;
+    if (w->has_text)
         w->text = bytes;
     else
         strbuf_done(&bytes);

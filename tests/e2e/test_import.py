@@ -149,6 +149,17 @@ class WholeRepository(ImportTest):
         config = self.config(wb, self.pull_manifest(wb, self.repository, "main")[1])
         self.assertEqual(config["descriptor"].get("family"), "llama")
 
+    def test_config_that_is_no_json(self):
+        for content in (b"", b"[]", b"{", b"\xff\xfe"):
+            repo = f"Org/Bad{len(content)}{content[:1].hex()}"
+            self.hub.add_repo(repo, {"config.json": content, "model.safetensors": WEIGHTS})
+            first, second = self.serve(), self.serve()
+            name = f"hf/{repo.lower()}"
+            digest, manifest = self.pull_manifest(first, name, "main")
+            self.assertIn("config.json", json.dumps(manifest["annotations"]))
+            # read again from the store, read for a search, read from LFS: the same
+            self.pull_manifest(second, name, digest)
+
     def test_many_pages(self):
         self.hub.set_options(page_size=7)
         self.model({f"part-{i:02d}/note.txt": b"%d" % i for i in range(30)})
@@ -609,6 +620,14 @@ class Headers(ImportTest):
         self.assertLessEqual(total - tree, small + headers + 5 * (128 << 10))
         # and not one request for each of 60,000 tokens
         self.assertLessEqual(self.hub.count("cdn"), 40)
+
+    def test_big_headers(self):
+        """Over the size above which they are read one after the other."""
+        self.model({f"model-{i:05d}-of-00003.safetensors": safetensors_sparse(
+            {f"w{i}": ("F32", (1 << 20, 64))}, pad_to=17 << 20) for i in (1, 2, 3)})
+        wb = self.serve()
+        _, manifest = self.pull_manifest(wb, self.repository, "main")
+        self.assertEqual(self.config(wb, manifest)["config"]["paramSize"], "201.3M")
 
     def test_headers_are_read_in_parallel(self):
         self.model({f"model-{i:05d}-of-00008.safetensors": WEIGHTS + bytes([i])
