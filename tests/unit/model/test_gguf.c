@@ -242,6 +242,9 @@ Test(gguf, a_later_split_part_may_have_only_split_keys)
     cr_assert_eq(last.w.tensors, 0);
     cr_assert_eq(last.w.header_bytes, first.b.len);
     cr_assert_str_empty(last.w.warning);
+    finish(&first, 0);
+    accepts(&first);
+    cr_assert_str_empty(last.w.warning);
 }
 
 Test(gguf, keys_of_another_type_are_left_out)
@@ -410,6 +413,20 @@ Test(gguf, data_must_lie_in_the_file)
     begin(&nopad, 1, 0);
     tensor(&nopad, "a", 0, 1, 0, 0);
     refuses(&nopad, "the data begins at byte 96, the file has 65");
+}
+
+Test(gguf, bytes_behind_the_data_are_warned_of)
+{
+    _cleanup_writer_ struct writer w = {0};
+    begin(&w, 1, 1);
+    key_text(&w, "general.architecture", "llama");
+    tensor(&w, "a", 4, 1, 0, 0);
+    finish(&w, 32); /* 16 and padding */
+    accepts(&w);
+    cr_assert_str_empty(last.w.warning);
+    finish(&w, 3);
+    accepts(&w);
+    cr_assert_str_eq(last.w.warning, "3 bytes follow the last tensor");
 }
 
 /* Block sizes and bytes of ggml.c. */

@@ -182,6 +182,43 @@ Test(modelpack, the_order_of_the_input_does_not_matter)
     again = (struct built){0};
 }
 
+static void write_file(const char *folder, const char *name, const struct strbuf *b)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    _cleanup_fclose_ FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(b->data, 1, b->len, f) == b->len);
+}
+
+/* By the schema and the rules of the specification, written down a second time in Python. */
+Test(modelpack, the_documents_follow_the_specification)
+{
+    char folder[] = "/tmp/modelpack-XXXXXX", command[1024];
+    const char *const json = "{\"model_type\":\"llama\",\"architectures\":[\"L\"],"
+                             "\"quantization_config\":{\"quant_method\":\"gptq\"}}";
+    struct weights w = {.format = WEIGHTS_SAFETENSORS};
+    struct modelpack_input in = golden_input();
+    _cleanup_built_ struct built b;
+    if (system("python3 -c pass >/dev/null 2>&1") != 0)
+        cr_skip("no python3");
+    cr_assert_eq(weights_count(&w, "F16", 1, 123456789, 2, NULL), 0);
+    cr_assert_eq(weights_count(&w, "I32", 1, 5, 2, NULL), 0);
+    in.weights = &w;
+    in.config_json = json;
+    in.config_json_len = strlen(json);
+    must_build(&in, &b);
+    cr_assert_not_null(mkdtemp(folder));
+    write_file(folder, "config.json", &b.config);
+    write_file(folder, "manifest.json", &b.manifest);
+    const char *script = WB_SOURCE_DIR "/tests/unit/model/check_schema.py";
+    snprintf(command, sizeof(command), "python3 %s && python3 %s %s/*.json", script, script,
+             folder);
+    int rc = system(command);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+    cr_assert_eq(rc, 0);
+}
+
 /* ---- what the config says ---- */
 
 struct expected {
