@@ -56,8 +56,11 @@ struct modelpack_input {
     size_t n_notes;
 };
 
-/* Appends the config blob and gives its digest, then the manifest that names it. Files may come in
- * any order. ERR_TOO_LARGE: the manifest would be over 4 MiB, which clients refuse. */
+/* Appends the config blob and gives its digest, then the manifest that names it (docs/modelpack.md
+ * says what stands in them). Files and notes may come in any order. A config.json that cannot be
+ * read fails nothing: what it would have said is left out, and a note says so. ERR_TOO_LARGE: the
+ * manifest would be over 4 MiB, which clients refuse. ERR_INVALID: no files, a path twice, or one
+ * that clients must not join to a folder of theirs. */
 int modelpack_build(const struct modelpack_input *in, struct strbuf *ret_config,
                     struct digest *ret_config_digest, struct strbuf *ret_manifest,
                     struct digest *ret_manifest_digest, struct error *err);

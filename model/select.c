@@ -41,10 +41,13 @@ static bool policy_takes(const struct select_policy *p, const char *path)
 
 enum gguf_role { ROLE_MODEL, ROLE_PROJECTOR, ROLE_MATRIX };
 
+/* "imatrix" behind a model's name and beside a label ("m-imatrix-Q4_K_M.gguf") only says how that
+ * model was quantised. */
 static enum gguf_role role_of(const char *path)
 {
-    const char *base = base_name(path);
-    if (strcasestr(base, "imatrix"))
+    const char *base = base_name(path), *matrix = strcasestr(base, "imatrix");
+    char label[QUANT_TEXT];
+    if (matrix && (matrix == base || !quant_label_of(base, label)))
         return ROLE_MATRIX;
     return strcasestr(base, "mmproj") ? ROLE_PROJECTOR : ROLE_MODEL;
 }

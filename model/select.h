@@ -45,7 +45,8 @@ bool quant_label_of(const char *path, char ret[static 32]);
  *   - the GGUF files of that label, all of their split parts. When no file has the label, those of
  *     UD-<label> (a publisher's name for the same size);
  *   - one projector (mmproj in the name): of that label, else the only one, else F16, BF16, F32 or
- *     Q8_0, the first there is. Importance matrices (imatrix) never;
+ *     Q8_0, the first there is. Importance matrices never (a name that begins with imatrix, or has
+ *     it and no label);
  *   - files that modelpack_kind_of() calls weight.config (config.json, tokenizers, vocabularies,
  *     chat templates, preprocessors) but for shard indexes; *.jinja; LICENSE, LICENCE, COPYING,
  *     COPYRIGHT, NOTICE and USE_POLICY files; README.md, which carries the licence's name.

@@ -131,8 +131,14 @@ Test(select, projectors)
     select_is("m-Q4_K_M.gguf mmproj-a.gguf mmproj-b.gguf", &open_policy, "q4_k_m", "m-Q4_K_M.gguf");
     refused("m-Q4_K_M.gguf mmproj-F16.gguf", &open_policy, "F16", ERR_NOT_FOUND,
             "there are Q4_K_M");
-    select_is("m-Q4_K_M.gguf m-imatrix-Q4_K_M.gguf imatrix.gguf", &open_policy, "q4_k_m",
-              "m-Q4_K_M.gguf");
+}
+
+Test(select, importance_matrices)
+{
+    select_is("m-Q4_K_M.gguf imatrix-Q4_K_M.gguf Q4_K_M/m.imatrix.gguf imatrix.gguf", &open_policy,
+              "q4_k_m", "m-Q4_K_M.gguf");
+    select_is("m-imatrix-Q4_K_M.gguf imatrix.gguf", &open_policy, "q4_k_m",
+              "m-imatrix-Q4_K_M.gguf");
 }
 
 Test(select, no_such_quantisation)
