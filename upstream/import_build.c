@@ -96,6 +96,42 @@ static int load_list(struct work_set *w, struct error *err)
     return 0;
 }
 
+/* ---- a manifest that nobody would take ------------------------------------------------------- */
+
+#define SURELY_SHORT 1000 /* so few files never make a manifest too long */
+
+/* The manifest's length does not depend on what the files hold, so one that is too long can be told
+ * before thousands of small files are asked for: by writing it with digests of nothing. */
+static int check_length(struct work_set *w, struct error *err)
+{
+    const struct build *b = w->build;
+    size_t n = 0;
+    if (w->n_selected <= SURELY_SHORT)
+        return 0;
+    _cleanup_strbuf_ struct strbuf config = STRBUF_INIT, manifest = STRBUF_INIT;
+    struct digest ignored[2];
+    _cleanup_free_ struct modelpack_file *files = calloc(w->n_selected, sizeof(*files));
+    if (!files)
+        return no_memory(err);
+    for (size_t i = 0; i < w->list.n; i++) {
+        const struct commit_file *f = &w->list.files[i];
+        if (w->selected[i].selected)
+            files[n++] = (struct modelpack_file){.path = f->path,
+                                                 .size = f->size,
+                                                 .digest = {.alg = DIGEST_SHA256},
+                                                 .kind = modelpack_kind_of(f->path, f->size)};
+    }
+    const struct modelpack_input in = {.repo_id = b->revision->id,
+                                       .commit = b->revision->commit,
+                                       .quant = b->quant,
+                                       .files = files,
+                                       .n_files = n};
+    if (modelpack_build(&in, &config, &ignored[0], &manifest, &ignored[1], err) == 0)
+        return 0;
+    w->by_policy = err->code == ERR_TOO_LARGE;
+    return err_wrap(err, "%s at %.12s", b->revision->id, b->revision->commit);
+}
+
 /* ---- what has to be read --------------------------------------------------------------------- */
 
 static bool is_parsed_format(enum weights_format f)
@@ -329,8 +365,8 @@ static int lead(void *ctx, struct outcome *ret, struct error *err)
     if (rc)
         return rc < 0 ? -1 : 0;
     _cleanup_work_set_ struct work_set w = {.build = l->build};
-    rc = load_list(&w, err) < 0 || read_all(&w, err) < 0 || write_documents(&w, err) < 0 ||
-                 commit(&w, err) < 0
+    rc = load_list(&w, err) < 0 || check_length(&w, err) < 0 || read_all(&w, err) < 0 ||
+                 write_documents(&w, err) < 0 || commit(&w, err) < 0
              ? -1
              : 0;
     ret->by_policy = w.by_policy;

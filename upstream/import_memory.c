@@ -243,7 +243,7 @@ void memory_note(struct memory *m, const char *prefix, const char *key, uint64_t
         note_missing(m, key, now + ttl_s * 1000u, failure->text);
     } else if (failure->code == ERR_RATE_LIMITED && failure->retry_after > 0) {
         unsigned s = failure->retry_after < PAUSE_MAX_S ? failure->retry_after : PAUSE_MAX_S;
-        note_pause(m, prefix, now + s * 1000u, failure->text);
+        note_pause(m, prefix, now + (uint64_t)s * 1000, failure->text);
     }
     pthread_mutex_unlock(&m->lock);
 }

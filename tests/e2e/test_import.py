@@ -410,6 +410,16 @@ class Selection(ImportTest):
         wb = self.serve(include=["*.safetensors", "config.json"])
         self.assertEqual(self.files(wb), {"config.json", "model.safetensors"})
 
+    def test_too_many_files_are_refused_before_they_are_fetched(self):
+        self.model({f"data/{i:05d}.json": b"%d" % i for i in range(9000)})
+        wb = self.serve(header_connections=2)
+        error = self.pull_error(wb, self.repository, "main", 413)
+        self.assertIn("exclude", error)
+        self.assertEqual(self.hub.count("hub", kind="small"), 0)
+        self.assertEqual(self.tags(wb), [])
+        some = self.serve(exclude=["data/0[1-9]*"])
+        self.assertEqual(len(self.files(some)), 1002)
+
     def test_a_changed_policy_gives_a_changed_manifest(self):
         self.model({"model.safetensors": WEIGHTS, "a/b.txt": b"1"})
         wb = self.serve(tag_ttl="0s")
