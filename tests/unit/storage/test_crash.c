@@ -8,7 +8,7 @@
 
 #include "storage/fault.h"
 
-TestSuite(crash, .init = dir_make, .fini = dir_remove, .timeout = 120);
+TestSuite(crash, .init = dir_make, .fini = dir_remove, .timeout = 3600);
 
 static const char *kill_at;
 
@@ -443,7 +443,7 @@ static unsigned one_round(struct model *m, unsigned *seed)
     return notes;
 }
 
-Test(crash, random_kills, .timeout = 3600)
+Test(crash, random_kills)
 {
     const char *env = getenv("WB_CRASH_ROUNDS"), *env_seed = getenv("WB_CRASH_SEED");
     unsigned rounds = env ? (unsigned)atoi(env) : 20, notes = 0;
