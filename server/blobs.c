@@ -16,8 +16,8 @@
 #include "server/range.h"
 #include "server/request.h"
 
-#define BLOCK_SIZE (128u * 1024) /* allocated for each answer that streams */
-#define WAIT_MS 1000u            /* between looks at the client and at the server's state */
+#define BLOCK_SIZE ((size_t)128 * 1024) /* allocated for each answer that streams */
+#define WAIT_MS 1000u                   /* between looks at the client and at the server's state */
 #define FOREVER "max-age=31536000"
 
 struct body {
@@ -201,14 +201,11 @@ static enum MHD_Result get_blob(struct request *q, struct blob_request *br)
         return reply_error(q, RESOURCE_BLOB, &err);
     uint64_t size = reader_size(reader);
     q->cache = cache_word(reader_kind(reader));
-    if (br->is_part && size != br->size) {
+    if (size != br->size) {
         err_set(&err, ERR_INTERNAL, "blob %s: the row says %" PRIu64 " bytes, the reader %" PRIu64,
                 br->digest, br->size, size);
         return reply_error(q, RESOURCE_BLOB, &err);
     }
-    br->size = size;
-    if (!br->is_part)
-        br->length = size;
     int fd = reader_fd(reader);
     struct MHD_Response *r;
     if (br->length == 0)
@@ -242,22 +239,22 @@ enum MHD_Result blobs_serve(struct request *q)
     digest_format(&ref->digest, br.digest);
     snprintf(br.etag, sizeof(br.etag), "\"%s\"", br.digest);
     const char *none_match = request_header(q, "If-None-Match");
-    if (q->is_head || none_match || request_header(q, "Range")) {
-        int r = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br.size, &err);
-        if (r == 0)
-            err_set(&err, ERR_NOT_FOUND, "the repository \"%s\" has no blob %s", ref->repository,
-                    br.digest);
-        if (r <= 0)
-            return reply_error(q, RESOURCE_BLOB, &err);
-        br.length = br.size;
-        if (none_match && etag_none_match(none_match, br.etag))
-            return send_blob(q, &br, 304, reply_empty(0));
-        if (q->is_head)
-            return send_blob(q, &br, 200, reply_empty(br.size));
-        enum range_result range = asked_range(q, &br);
-        if (range == RANGE_UNSATISFIABLE)
-            return send_unsatisfiable(q, &br);
-        br.is_part = range == RANGE_PART;
-    }
+    /* Always first, so that HEAD, a conditional GET and a ranged one say what a plain one says. */
+    int found = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br.size, &err);
+    if (found == 0)
+        err_set(&err, ERR_NOT_FOUND,
+                "no manifest of %s that is known here has the blob %s; pull the manifest first",
+                ref->repository, br.digest);
+    if (found <= 0)
+        return reply_error(q, RESOURCE_BLOB, &err);
+    br.length = br.size;
+    if (none_match && etag_none_match(none_match, br.etag))
+        return send_blob(q, &br, 304, reply_empty(0));
+    if (q->is_head)
+        return send_blob(q, &br, 200, reply_empty(br.size));
+    enum range_result range = asked_range(q, &br);
+    if (range == RANGE_UNSATISFIABLE)
+        return send_unsatisfiable(q, &br);
+    br.is_part = range == RANGE_PART;
     return get_blob(q, &br);
 }

@@ -68,7 +68,7 @@ static int bind_and_listen(int fd, const struct addrinfo *a, const char *address
 
 static int real_port(int fd, unsigned *ret, struct error *err)
 {
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     socklen_t len = sizeof(bound);
     if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
         return err_errno(err, "getsockname");
