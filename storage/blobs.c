@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +21,9 @@ struct blobs {
     char *dir;
     int blobs_fd, incoming_fd;
     int alg_fd[DIGEST_SHA512 + 1];
+    /* Folders whose own name is known to be on disk: a file in one is only as durable as that. Not
+     * remembered across starts, for a killed process may have made one without syncing. */
+    _Atomic bool synced[DIGEST_SHA512 + 1][256];
 };
 
 /* "ab/abcd..." under its algorithm's folder */
@@ -152,16 +157,6 @@ int blobs_sync_all(struct blobs *b, struct error *err)
 {
     if (syncfs(b->blobs_fd) < 0)
         return err_errno(err, "sync %s", b->dir);
-    return 0;
-}
-
-int blobs_sync_name(struct blobs *b, const struct digest *d, struct error *err)
-{
-    struct blob_name n = name_of(d);
-    _cleanup_close_ int fd =
-        openat(b->alg_fd[d->alg], n.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) < 0)
-        return err_errno(err, "sync %s/blobs/%s/%s", b->dir, digest_alg_name(d->alg), n.folder);
     return 0;
 }
 
@@ -324,21 +319,33 @@ void staging_flush(int fd)
     (void)!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
-/* A new folder must be durable itself before a file in it can be. */
 static int open_folder(struct blobs *b, const struct digest *d, const char *folder, int *ret,
                        struct error *err)
 {
     int at = b->alg_fd[d->alg];
-    if (mkdirat(at, folder, 0750) == 0) {
+    _Atomic bool *synced = &b->synced[d->alg][d->raw[0]];
+    const char *alg = digest_alg_name(d->alg);
+    if (mkdirat(at, folder, 0750) < 0 && errno != EEXIST)
+        return err_errno(err, "mkdir %s/blobs/%s/%s", b->dir, alg, folder);
+    if (!atomic_load(synced)) {
         if (fsync(at) < 0)
-            return err_errno(err, "sync %s/blobs/%s", b->dir, digest_alg_name(d->alg));
-    } else if (errno != EEXIST) {
-        return err_errno(err, "mkdir %s/blobs/%s/%s", b->dir, digest_alg_name(d->alg), folder);
+            return err_errno(err, "sync %s/blobs/%s", b->dir, alg);
+        atomic_store(synced, true);
     }
     int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return err_errno(err, "open %s/blobs/%s/%s", b->dir, digest_alg_name(d->alg), folder);
+        return err_errno(err, "open %s/blobs/%s/%s", b->dir, alg, folder);
     *ret = fd;
+    return 0;
+}
+
+/* Read-only from here on. Not before the rename: what is still incoming must stay writable for
+ * whoever resumes or cuts it. */
+static int seal(struct blobs *b, const struct digest *d, const struct blob_name *n, int folder,
+                struct error *err)
+{
+    if (fchmodat(folder, n->path + 3, 0440, 0) < 0 || fsync(folder) < 0)
+        return err_errno(err, "seal %s/blobs/%s/%s", b->dir, digest_alg_name(d->alg), n->path);
     return 0;
 }
 
@@ -349,8 +356,6 @@ int staging_publish(struct blobs *b, const char *file, int fd, const struct dige
         return -1;
     struct blob_name n = name_of(d);
     _cleanup_close_ int folder = -1;
-    if (fchmod(fd, 0440) < 0)
-        return err_errno(err, "chmod %s/incoming/%s", b->dir, file);
     if (fdatasync(fd) < 0)
         return err_errno(err, "sync %s/incoming/%s", b->dir, file);
     fault_point("put.synced");
@@ -360,8 +365,17 @@ int staging_publish(struct blobs *b, const char *file, int fd, const struct dige
         return err_errno(err, "rename %s/incoming/%s to blobs/%s/%s", b->dir, file,
                          digest_alg_name(d->alg), n.path);
     fault_point("publish.renamed");
-    if (fsync(folder) < 0)
-        return err_errno(err, "sync %s/blobs/%s/%s", b->dir, digest_alg_name(d->alg), n.folder);
+    if (seal(b, d, &n, folder, err) < 0)
+        return -1;
     fault_point("publish.synced");
     return 0;
+}
+
+int blobs_seal(struct blobs *b, const struct digest *d, struct error *err)
+{
+    if (check_digest(d, err) < 0)
+        return -1;
+    struct blob_name n = name_of(d);
+    _cleanup_close_ int folder = -1;
+    return open_folder(b, d, n.folder, &folder, err) < 0 ? -1 : seal(b, d, &n, folder, err);
 }

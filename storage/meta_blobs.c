@@ -148,7 +148,7 @@ struct forget_args {
 static int run_forget(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct forget_args *a = arg;
-    uint64_t size;
+    uint64_t size = 0;
     int r = blob_get(m, txn, a->digest, &size, err);
     if (r <= 0)
         return r;

@@ -42,7 +42,7 @@ static int settle_renamed(struct store *s, struct settlement *t, struct error *e
         return r;
     if (size == t->row.size) {
         t->action = SETTLE_PUBLISH;
-        return blobs_sync_name(s->blobs, d, err);
+        return blobs_seal(s->blobs, d, err);
     }
     /* Not what was renamed. Without a row of its own nobody vouches for it. */
     r = meta_blob_get(s->meta, d, &row_size, NULL);

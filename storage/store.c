@@ -18,8 +18,11 @@
 static int open_parts(struct store *s, const struct store_options *o, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf meta_dir = STRBUF_INIT;
-    if (datadir_open(s->dir, &s->lock_fd, err) < 0 || random_hex(s->owner, 16, err) < 0)
+    if (datadir_open(o->dir, &s->lock_fd, err) < 0 || random_hex(s->owner, 16, err) < 0)
         return -1;
+    s->dir = realpath(o->dir, NULL); /* texts and figures stay right after a chdir */
+    if (!s->dir)
+        return err_errno(err, "%s", o->dir);
     strbuf_printf(&meta_dir, "%s/meta", s->dir);
     if (strbuf_failed(&meta_dir))
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -40,9 +43,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
         free(s);
         return err_set(err, ERR_NOMEM, "cannot make a lock");
     }
-    s->dir = strdup(options->dir);
-    int r = s->dir ? open_parts(s, options, err) : err_set(err, ERR_NOMEM, "out of memory");
-    if (r < 0) {
+    if (open_parts(s, options, err) < 0) {
         store_close(s);
         return -1;
     }
@@ -329,6 +330,10 @@ static int check_texts(const struct import_record *r, struct error *err)
     for (size_t i = 0; i < r->n_tags; i++)
         if (check_tag(r->repository, r->tags[i], err) < 0)
             return -1;
+    for (size_t i = 0; r->files && i < r->n_files; i++)
+        if (!memchr(r->files[i].git_oid, '\0', sizeof(r->files[i].git_oid)))
+            return err_set(err, ERR_INVALID, "the git object id of %s is too long",
+                           r->files[i].path);
     if (r->files && r->n_files > COMMIT_FILES_MAX)
         return err_set(err, ERR_TOO_LARGE, "%s has %zu files at %s; the limit is %u", r->repo_id,
                        r->n_files, r->commit, COMMIT_FILES_MAX);

@@ -409,6 +409,8 @@ void writer_close(struct blob_writer *w, bool keep)
         return;
     /* Renamed but not committed: the file is right and has its name; the row stays, so that the
      * next start finishes it. */
+    if (w->renamed && !w->committed)
+        atomic_fetch_add(&w->store->partial_bytes, w->row.synced - w->contiguous);
     if (!w->renamed) {
         if (keep && w->contiguous > 0)
             keep_partial(w);

@@ -1,6 +1,8 @@
 #include "helper.h"
 
-TestSuite(repository, .init = dir_make, .fini = dir_remove, .timeout = 60);
+#include <pthread.h>
+
+TestSuite(repository, .init = dir_make, .fini = dir_remove, .timeout = 240);
 
 #define REPO "hf/org/model"
 
@@ -416,25 +418,49 @@ Test(repository, gc_keeps_what_links_name)
     store_close(s);
 }
 
+#define MANY 1100u /* more than the collector takes at once */
+
+struct putter {
+    struct store *s;
+    struct digest *all;
+    unsigned from;
+};
+
+static void *put_many(void *arg)
+{
+    struct putter *p = arg;
+    char text[32];
+    for (unsigned i = p->from; i < MANY; i += 16) {
+        snprintf(text, sizeof(text), "blob number %u", i);
+        if (store_blob_put(p->s, text, strlen(text), &p->all[i], NULL) < 0)
+            abort();
+    }
+    return NULL;
+}
+
 Test(repository, gc_many_chunks)
 {
     struct store *s = open_store();
-    struct digest *all = calloc(2500, sizeof(*all));
-    char text[32];
-    for (int i = 0; i < 2500; i++) {
-        snprintf(text, sizeof(text), "blob number %d", i);
-        all[i] = put_text(s, text);
-        if (i % 100 == 0) {
-            struct import_link l[] = {{all[i], strlen(text), NULL}};
-            char m[32];
-            snprintf(m, sizeof(m), "{%d}", i);
-            import_ok(s, REPO, COMMIT_A, NULL, m, l, 1);
-        }
+    struct digest *all = calloc(MANY, sizeof(*all));
+    pthread_t threads[16];
+    struct putter p[16];
+    for (unsigned i = 0; i < 16; i++) {
+        p[i] = (struct putter){.s = s, .all = all, .from = i};
+        cr_assert(pthread_create(&threads[i], NULL, put_many, &p[i]) == 0);
+    }
+    for (unsigned i = 0; i < 16; i++)
+        pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < MANY; i += 100) {
+        char text[32], m[32];
+        snprintf(text, sizeof(text), "blob number %u", i);
+        snprintf(m, sizeof(m), "{%u}", i);
+        struct import_link l[] = {{all[i], strlen(text), NULL}};
+        import_ok(s, REPO, COMMIT_A, NULL, m, l, 1);
     }
     struct gc_result gc;
     cr_assert(store_gc(s, false, &gc, NULL) == 0);
-    cr_assert(gc.blobs_removed == 2475);
-    for (int i = 0; i < 2500; i += 50)
+    cr_assert(gc.blobs_removed == MANY - MANY / 100);
+    for (unsigned i = 0; i < MANY; i += 50)
         cr_assert(is_held(s, &all[i]) == (i % 100 == 0));
     free(all);
     store_close(s);

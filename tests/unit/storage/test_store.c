@@ -1,8 +1,9 @@
 #include "helper.h"
 
 #include <dirent.h>
+#include <pthread.h>
 
-TestSuite(store, .init = dir_make, .fini = dir_remove, .timeout = 60);
+TestSuite(store, .init = dir_make, .fini = dir_remove, .timeout = 240);
 
 Test(store, opens_empty_and_again)
 {
@@ -210,4 +211,73 @@ Test(store, descriptors_do_not_leak)
     cr_assert(own_fds() == before);
     store_close(s);
     cr_assert(own_fds() < before);
+}
+
+/* ---- one batch, many fates ---- */
+
+struct batch_thread {
+    struct store *s;
+    unsigned id, wrong;
+    pthread_barrier_t *start;
+};
+
+static void *batch_main(void *arg)
+{
+    struct batch_thread *t = arg;
+    struct digest md = digest_of_text("{m}"), none = digest_of_text("{none}");
+    char tag[32];
+    for (unsigned i = 0; i < 20; i++) {
+        struct error err = ERROR_INIT;
+        snprintf(tag, sizeof(tag), "t%u-%u", t->id, i);
+        pthread_barrier_wait(t->start);
+        if (t->id % 2) {
+            if (store_tag_put(t->s, "hf/a/b", tag, &none, "", &err) != -1 ||
+                err.code != ERR_NOT_FOUND || !strstr(err.text, tag))
+                t->wrong++;
+        } else if (store_tag_put(t->s, "hf/a/b", tag, &md, "", &err) != 0) {
+            t->wrong++;
+        }
+    }
+    return NULL;
+}
+
+Test(store, a_failing_write_does_not_harm_its_neighbours)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    cr_assert(import_one(s, "hf/a/b", COMMIT_A, NULL, "{m}", NULL, 0, &err) == 0, "%s", err.text);
+    pthread_barrier_t start;
+    pthread_t threads[8];
+    struct batch_thread t[8];
+    pthread_barrier_init(&start, NULL, 8);
+    for (unsigned i = 0; i < 8; i++) {
+        t[i] = (struct batch_thread){.s = s, .id = i, .start = &start};
+        cr_assert(pthread_create(&threads[i], NULL, batch_main, &t[i]) == 0);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert(t[i].wrong == 0, "thread %u", i);
+    }
+    struct name_list l;
+    cr_assert(store_tags(s, "hf/a/b", NULL, 1000, &l, NULL) == 0);
+    cr_assert(l.n == 81, "%zu", l.n);
+    for (size_t i = 0; i < l.n; i++)
+        cr_assert(l.names[i][0] == 'a' || (l.names[i][1] - '0') % 2 == 0, "%s", l.names[i]);
+    name_list_done(&l);
+    store_close(s);
+}
+
+Test(store, a_chdir_does_not_matter)
+{
+    cr_assert(chdir(test_dir) == 0);
+    struct store *s = NULL;
+    struct error err = ERROR_INIT;
+    struct store_options o = {.dir = "data"};
+    struct store_stats st;
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    cr_assert(chdir("/") == 0);
+    struct digest d = put_text(s, "x");
+    assert_blob(s, &d, "x", 1);
+    cr_assert(store_stats(s, &st, &err) == 0, "%s", err.text);
+    store_close(s);
 }

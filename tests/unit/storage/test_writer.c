@@ -1,9 +1,10 @@
 #include "helper.h"
 
 #include <sys/mount.h>
-#include <sys/statvfs.h>
 
-TestSuite(writer, .init = dir_make, .fini = dir_remove, .timeout = 60);
+#include "storage/fault.h"
+
+TestSuite(writer, .init = dir_make, .fini = dir_remove, .timeout = 240);
 
 static struct blob_writer *open_writer(struct store *s, const struct digest *d, uint64_t size)
 {
@@ -356,4 +357,85 @@ Test(writer, full_disk)
     cr_assert(count_incoming() == 0);
     store_close(s);
     cr_assert(umount(data_dir()) == 0);
+}
+
+static char filler_path[400];
+
+static void fill_at_publish(const char *point)
+{
+    if (strcmp(point, "publish.synced") == 0)
+        fill_disk(filler_path);
+}
+
+/* The file has its name, but the row cannot be written: nothing was acknowledged, and the next
+ * start finishes what is right. */
+Test(writer, the_row_cannot_be_written_after_the_rename)
+{
+    if (!mount_small()) {
+        cr_log_info("needs the right to mount a small tmpfs: skipped");
+        return;
+    }
+    snprintf(filler_path, sizeof(filler_path), "%s/filler", data_dir());
+    storage_fault = fill_at_publish;
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct store_stats st;
+    struct digest d, small;
+    unsigned char *bytes = make_bytes(100000, 8, &d), buf[10];
+    struct blob_writer *w = open_writer(s, &d, 100000);
+    write_range(w, bytes, 0, 100000, 100000);
+    cr_assert(writer_commit(w, 100000, &err) == -1 && err.code == ERR_NO_SPACE, "%s", err.text);
+    cr_assert(writer_commit(w, 100000, &err) == -1, "sticky");
+    cr_assert(writer_read(w, 0, buf, sizeof(buf), NULL) == sizeof(buf));
+    writer_close(w, false);
+    cr_assert(!is_held(s, &d));
+    cr_assert(unlink(filler_path) == 0);
+    cr_assert(store_blob_put(s, "small", 5, &small, &err) == -1 && err.code == ERR_NO_SPACE);
+    cr_assert(unlink(filler_path) == 0);
+    store_close(s);
+
+    storage_fault = NULL;
+    s = open_store();
+    assert_blob(s, &d, bytes, 100000);
+    small = digest_of_text("small");
+    assert_blob(s, &small, "small", 5);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0 && st.blobs == 2);
+    cr_assert(st.blob_bytes == 100005);
+    cr_assert(count_incoming() == 0);
+    store_close(s);
+    cr_assert(umount(data_dir()) == 0);
+    free(bytes);
+}
+
+/* The same without a restart: the digest can be written again. */
+Test(writer, again_after_a_commit_that_failed)
+{
+    if (!mount_small()) {
+        cr_log_info("needs the right to mount a small tmpfs: skipped");
+        return;
+    }
+    snprintf(filler_path, sizeof(filler_path), "%s/filler", data_dir());
+    storage_fault = fill_at_publish;
+    struct store *s = open_store();
+    struct store_stats st;
+    struct digest d;
+    unsigned char *bytes = make_bytes(100000, 8, &d);
+    struct blob_writer *w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
+    write_range(w, bytes, 0, 100000, 100000);
+    cr_assert(writer_commit(w, 100000, NULL) == -1);
+    writer_close(w, true);
+    storage_fault = NULL;
+    cr_assert(unlink(filler_path) == 0);
+    w = open_writer(s, &d, 100000);
+    cr_assert(writer_resumed(w) == 0);
+    write_range(w, bytes, 0, 100000, 10000);
+    cr_assert(writer_commit(w, 100000, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 100000);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0 && st.blobs == 1);
+    store_close(s);
+    cr_assert(umount(data_dir()) == 0);
+    free(bytes);
 }
