@@ -4,7 +4,8 @@
  *     import_names.c    how a tag can be read, and which ref a mistyped one resembles (pure)
  *     import_search.c   a manifest digest that nobody has, sought in the current refs
  *     import_build.c    one commit and one selection -> manifest, config blob, links, one commit
- *     import_read.c     the bytes that this takes: small files and weight headers, in parallel
+ *     import_read.c     the bytes that this takes, in parallel: small files
+ *     import_header.c   and the headers of weight files
  *     import_sum.c      which weight files add up to one model (pure)
  *     import_current.c  whether what is stored is what a build would give now
  *     import_memory.c   what is under way, what was not found, who asked us to wait
@@ -100,28 +101,6 @@ void memory_note(struct memory *m, const char *prefix, const char *key, uint64_t
 int work_run(unsigned width, size_t n, int (*fn)(void *ctx, size_t i, struct error *err), void *ctx,
              struct error *err);
 
-#define HEADER_FIRST (64u << 10)     /* the first read of a weight file */
-#define HEADER_SLACK (64u << 10)     /* read beyond what the parser surely needs */
-#define HEADER_BUDGET (256ull << 20) /* a longer header is noted, not read */
-#define HEADER_BIG (16u << 20)       /* above it one is read at a time, for the memory's sake */
-
-/* How much of a file to have next: at least `need`, never more than HEADER_SLACK beyond it. */
-uint64_t header_next(uint64_t need, uint64_t size);
-
-/* Lets one thread through at a time. */
-struct gate {
-    pthread_mutex_t lock; /* guards: taken */
-    pthread_cond_t left;
-    bool taken;
-};
-int gate_init(struct gate *g, struct error *err);
-void gate_done(struct gate *g);
-
-/* Outcomes of weight headers by the file's digest, for the time of one search. */
-struct header_cache;
-int header_cache_new(struct header_cache **ret, struct error *err);
-void header_cache_free(struct header_cache *c); /* NULL is fine */
-
 enum inspection { INSPECTION_NONE, INSPECTION_DONE, INSPECTION_FAILED };
 
 /* One file whose bytes, or whose header's bytes, an import wants. */
@@ -152,6 +131,44 @@ struct reading {
 /* Reads what every want asks for. A header that breaks its format's rules is an outcome, whatever
  * keeps us from reading it a failure. */
 int reading_run(struct reading *r, struct error *err);
+
+/* ---- import_header.c ------------------------------------------------------------------------- */
+
+#define HEADER_FIRST (64u << 10)     /* the first read of a weight file */
+#define HEADER_SLACK (64u << 10)     /* read beyond what the parser surely needs */
+#define HEADER_BUDGET (256ull << 20) /* a longer header is noted, not read */
+#define HEADER_BIG (16u << 20)       /* above it one is read at a time, for the memory's sake */
+
+/* How much of a file to have next: at least `need`, never more than HEADER_SLACK beyond it. */
+uint64_t header_next(uint64_t need, uint64_t size);
+
+/* Lets one thread through at a time. */
+struct gate {
+    pthread_mutex_t lock; /* guards: taken */
+    pthread_cond_t left;
+    bool taken;
+};
+int gate_init(struct gate *g, struct error *err);
+void gate_done(struct gate *g);
+
+/* Outcomes of weight headers by the file's digest, for the time of one search. */
+struct header_cache;
+int header_cache_new(struct header_cache **ret, struct error *err);
+void header_cache_free(struct header_cache *c); /* NULL is fine */
+
+/* One step over the beginning of a weight file: 0 settled (see want), 1 *ret_need bytes are needed,
+ * -1. */
+int header_inspect(struct want *w, const struct strbuf *prefix, uint64_t *ret_need,
+                   struct error *err);
+/* Settles a want as INSPECTION_FAILED. */
+void header_finding(struct want *w, const char *reason);
+/* Reads and inspects an LFS file's header; a root config.json in LFS whole. */
+int header_read(const struct reading *r, struct want *w, struct error *err);
+int header_read_text(const struct reading *r, struct want *w, struct error *err);
+/* Appends a stored blob's bytes from to->len on. */
+int header_copy(struct blob *blob, size_t len, struct strbuf *to, struct error *err);
+
+#define TEXT_MAX (8u << 20) /* a config.json above this is not looked into */
 
 /* ---- import_sum.c ---------------------------------------------------------------------------- */
 

@@ -602,6 +602,22 @@ class Headers(ImportTest):
                 rule.remove()
                 self.assertEqual(self.pull_manifest(wb, self.repository, "main")[0], undisturbed)
 
+    def test_one_corrupted_answer_is_never_a_manifest(self):
+        # not as a note on a big file, not as other facts of a small one
+        big = {"model.safetensors": safetensors_sparse({"w": ("F32", (1 << 16, 16))})}
+        for files, status in ((big, 502), ({"model.safetensors": WEIGHTS}, 502)):
+            repo = f"Org/Flip{len(self.hub.store.repos)}"
+            name = f"hf/{repo.lower()}"
+            self.hub.add_repo(repo, {"config.json": CONFIG, **files})
+            undisturbed, _ = self.pull_manifest(self.serve(), name, "main")
+            for offset in (3, 20):
+                wb = self.serve(negative_ttl="0s")
+                flip = self.hub.fault("cdn_flip", offset=offset, times=1, xor=0x7f)
+                self.pull_error(wb, name, "main", status)
+                self.assertEqual(flip.hits, 1)
+                self.assertEqual(self.tags(wb, name), [])
+                self.assertEqual(self.pull_manifest(wb, name, "main")[0], undisturbed)
+
     def test_passing_failures_are_survived(self):
         self.model({"model.safetensors": WEIGHTS, **quants("Q8_0")})
         undisturbed, _ = self.pull_manifest(self.serve(), self.repository, "main")
@@ -632,7 +648,7 @@ class Headers(ImportTest):
         self.assertLessEqual(self.hub.count("cdn"), 40)
 
     def test_big_headers(self):
-        """Over the size above which they are read one after the other."""
+        # over the size above which they are read one after the other
         self.model({f"model-{i:05d}-of-00003.safetensors": safetensors_sparse(
             {f"w{i}": ("F32", (1 << 20, 64))}, pad_to=17 << 20) for i in (1, 2, 3)})
         wb = self.serve()
