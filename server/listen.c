@@ -68,12 +68,15 @@ static int bind_and_listen(int fd, const struct addrinfo *a, const char *address
 
 static int real_port(int fd, unsigned *ret, struct error *err)
 {
-    struct sockaddr_storage bound = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } bound = {0};
     socklen_t len = sizeof(bound);
-    if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+    if (getsockname(fd, &bound.any, &len) < 0)
         return err_errno(err, "getsockname");
-    *ret = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port)
-                                       : ntohs(((struct sockaddr_in *)&bound)->sin_port);
+    *ret = ntohs(bound.any.sa_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include "server/request.h"
 
 #define RESERVE_CLIENTS 64u /* above max_clients: they are told 503 instead of being reset */
-#define CONNECTION_MEMORY (48u * 1024)
+#define CONNECTION_MEMORY (32u * 1024) /* touched by every idle connection too */
 
 /* Only address space until it is touched; imports (curl, TLS, JSON) run on these threads. The
  * sanitizers need several times the stack. */

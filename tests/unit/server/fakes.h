@@ -91,7 +91,7 @@ static void fake_grow(uint64_t have)
     pthread_mutex_unlock(&fake_cold.lock);
 }
 
-static void fake_fail(enum err_code code, const char *text)
+__attribute__((unused)) static void fake_fail(enum err_code code, const char *text)
 {
     pthread_mutex_lock(&fake_cold.lock);
     err_set(&fake_cold.failure, code, "%s", text);
@@ -363,10 +363,10 @@ static void answer_done(struct http_answer *a)
     strbuf_done(&a->all);
 }
 
-/* The value of a header, "" when it is not there; static, so for one use at a time. */
+/* The value of a header, "" when it is not there; for one use at a time in a thread. */
 static const char *answer_header(const struct http_answer *a, const char *name)
 {
-    static char value[4096];
+    static _Thread_local char value[4096];
     size_t n = strlen(name);
     const char *end = a->body ? a->body : strbuf_str(&a->all);
     for (const char *p = strstr(strbuf_str(&a->all), "\r\n"); p && p + 2 < end;
