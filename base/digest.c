@@ -196,6 +196,6 @@ int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], st
     if (!ok)
         return err_set(err, ERR_NOMEM, "cannot compute a git object id");
     for (unsigned i = 0; i < 20; i++)
-        snprintf(ret + 2 * i, 3, "%02x", raw[i]);
+        snprintf(ret + 2 * (size_t)i, 3, "%02x", raw[i]);
     return 0;
 }

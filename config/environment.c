@@ -128,7 +128,7 @@ static int apply(struct config *c, const char *name, const char *value, struct e
         snprintf(path, sizeof(path), "upstreams[%zu].%s", t.index, config_key_name(t.key));
     else
         snprintf(path, sizeof(path), "%s", t.key->path);
-    if (t.key->type == KEY_SECRET)
+    if (t.key->type == KEY_SECRET && t.upstream)
         return set_secret(t.upstream, name, value, err);
     void *base = t.upstream ? (void *)t.upstream : (void *)c;
     if (value_set_text(base, t.key, value, &at, err) < 0)

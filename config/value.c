@@ -28,6 +28,10 @@ int place_fail(const struct place *at, struct error *err, const char *format, ..
     return err_set(err, ERR_INVALID, "%.200s: %.200s%s%s", at->source->name, at->path, colon, text);
 }
 
+#ifdef __clang_analyzer__ /* see base/err.h */
+#define place_fail(...) (place_fail(__VA_ARGS__), -1)
+#endif
+
 static int no_memory(struct error *err)
 {
     return err_set(err, ERR_NOMEM, "out of memory for the configuration");
@@ -362,6 +366,8 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
 {
     void *field = (char *)base + key->offset;
     const char *text;
+    if (!at && (key->type == KEY_GLOBS || key->type == KEY_ALIASES || key->type == KEY_ACTIONS))
+        return err_set(err, ERR_INTERNAL, "configuration key %s has a default", key->path);
     switch (key->type) {
     case KEY_ADDRESS:
         return set_address(base, key, node, at, err);

@@ -52,7 +52,7 @@ static int read_version(struct gguf *g)
         return rc;
     if (memcmp(magic, "GGUF", 4) != 0)
         return err_set(r->err, ERR_INVALID, "the file does not begin with GGUF");
-    r->rest = 2 * 4;
+    r->rest = 8; /* two counts of 4 bytes */
     if ((rc = gguf_u32(r, "the version", &version)) != PREFIX_DONE)
         return rc;
     if (version == __builtin_bswap32(3)) { /* big endian came with version 3 */

@@ -319,7 +319,9 @@ static unsigned next_char(const unsigned char **p, char out[static 4])
     if (s[1] != 'u') {
         static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
         const char *at = strchr(from, s[1]);
-        out[0] = at ? to[at - from] : (char)s[1];
+        out[0] = (char)s[1];
+        if (at)
+            out[0] = to[at - from];
         *p = s + 2;
         return 1;
     }

@@ -109,9 +109,9 @@ static int read_dtype(struct json_scan *s, struct tensor *t, struct error *err)
     char quoted[NAME_QUOTED_MAX];
     if (json_scan_string(s, "dtype", &span, err) < 0)
         return -1;
-    for (uint8_t i = 0; i < ARRAY_LEN(dtypes); i++)
+    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++)
         if (json_span_equals(&span, dtypes[i].name)) {
-            t->dtype = i;
+            t->dtype = (uint8_t)i;
             return 0;
         }
     return err_set(err, ERR_INVALID, "the dtype %s at byte %" PRIu64 " is unknown",

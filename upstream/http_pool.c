@@ -13,8 +13,9 @@
 #define TIMEOUT_MAX_S 86400u
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 5000u
-#define WAIT_SLICE_MS 500u /* how late a request's cancel flag is seen while it waits for a place  \
-                            */
+#define WAIT_SLICE_MS                                                                              \
+    500u /* how late a request's cancel flag is seen while it waits for a place                    \
+          */
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static CURLcode curl_ready = CURLE_FAILED_INIT;
@@ -109,7 +110,7 @@ void http_pool_free(struct http_pool *p)
 {
     if (!p)
         return;
-    while (p->n_idle)
+    while (p->idle && p->n_idle)
         curl_easy_cleanup(p->idle[--p->n_idle]);
     curl_share_cleanup(p->share);
     for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
