@@ -15,6 +15,17 @@ static bool host_is_ours(const struct request *q)
     return host_is_loopback(q->host) || (listen && strcasecmp(listen + 3, q->host) == 0);
 }
 
+/* Through a proxy on this machine everybody comes from this machine. */
+static bool is_forwarded(const struct request *q)
+{
+    static const char *const headers[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+                                          "X-Real-IP", "Via"};
+    for (unsigned i = 0; i < ARRAY_LEN(headers); i++)
+        if (request_has_header(q, headers[i]))
+            return true;
+    return false;
+}
+
 static int check_caller(const struct request *q, struct error *err)
 {
     const union MHD_ConnectionInfo *info =
@@ -22,7 +33,11 @@ static int check_caller(const struct request *q, struct error *err)
     if (!info || !info->client_addr || !address_is_loopback(info->client_addr))
         return err_set(err, ERR_DENIED,
                        "the admin API answers only to this machine itself: run the command there");
-    if (request_header(q, "Origin"))
+    if (is_forwarded(q))
+        return err_set(err, ERR_DENIED,
+                       "the admin API does not answer through a proxy: run the command on this "
+                       "machine, with the server's own address");
+    if (request_has_header(q, "Origin"))
         return err_set(err, ERR_DENIED, "the admin API does not answer to web pages");
     if (!host_is_ours(q))
         return err_set(err, ERR_DENIED,

@@ -18,6 +18,7 @@
 
 #define READ_ONLY "GET, HEAD"
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
+#define OVER_LIMIT_TIMEOUT_S 5u /* who is not let in must not sit in the reserve */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
 
 /* The request line is there; the headers are not yet. */
@@ -97,6 +98,12 @@ const char *request_header(const struct request *q, const char *name)
     struct header_search s = {.name = name};
     MHD_get_connection_values(q->connection, MHD_HEADER_KIND, match_header, &s);
     return s.n == 1 ? s.value : NULL;
+}
+
+bool request_has_header(const struct request *q, const char *name)
+{
+    return MHD_lookup_connection_value_n(q->connection, MHD_HEADER_KIND, name, strlen(name), NULL,
+                                         NULL) == MHD_YES;
 }
 
 int request_may_pull(const struct request *q, struct error *err)
@@ -183,8 +190,12 @@ static bool is_over_limit(const struct request *q)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info && info->socket_context &&
-           atomic_load(&q->server->clients) > q->server->config->max_clients;
+    if (!info || !info->socket_context)
+        return false;
+    if (atomic_load(&q->server->clients) > q->server->config->max_clients)
+        return true;
+    request_reset_timeout(q); /* let in after all: with everybody's time limit */
+    return false;
 }
 
 static enum MHD_Result dispatch(struct request *q)
@@ -329,10 +340,13 @@ void connection_notify(void *cls, struct MHD_Connection *c, void **socket_contex
                        enum MHD_ConnectionNotificationCode code)
 {
     struct server *s = cls;
-    (void)c;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         uint64_t n = atomic_fetch_add(&s->clients, 1) + 1;
-        *socket_context = n > s->config->max_clients ? s : NULL; /* a mark, not a reference */
+        *socket_context = NULL;
+        if (n > s->config->max_clients) {
+            *socket_context = s; /* a mark, not a reference */
+            MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, OVER_LIMIT_TIMEOUT_S);
+        }
     } else {
         atomic_fetch_sub(&s->clients, 1);
     }

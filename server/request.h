@@ -76,6 +76,8 @@ void connection_notify(void *cls, struct MHD_Connection *c, void **socket_contex
 
 /* A request header; NULL when absent, or when it came more than once (then it says nothing). */
 const char *request_header(const struct request *q, const char *name);
+/* Whether it came at all, however often. */
+bool request_has_header(const struct request *q, const char *name);
 /* Whether the client's side of the connection is gone for good (a half-closed one still reads). */
 bool request_client_gone(const struct request *q);
 /* The connection timeout counts time blocked in a handler: call this after every blocking wait. */

@@ -713,6 +713,10 @@ Test(http, admin_is_for_this_machine_and_no_browser)
     cr_expect_eq(atomic_load(&fake_removed), 1);
     request_h("DELETE", path, "Origin: http://localhost:5000\r\n");
     expect_error(403, "DENIED");
+    request_h("DELETE", path, "Origin: a\r\nOrigin: b\r\n");
+    expect_error(403, "DENIED");
+    request_h("DELETE", path, "X-Forwarded-For: 192.0.2.1\r\n");
+    expect_error(403, "DENIED");
     cr_expect_eq(raw("DELETE /admin/v1/references/" REPO ":v1 HTTP/1.1\r\nHost: evil.example\r\n"
                      "Connection: close\r\n\r\n"),
                  403);
