@@ -9,6 +9,9 @@ BUILD_TOOLS=()
 TEST_TOOLS=("python3 python3" "curl curl" "skopeo skopeo")
 CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
 CI_TOOLS=("git git" "node nodejs" "npm npm")
+BENCH_PACKAGES=()
+BENCH_TOOLS=("nginx nginx-light" "wrk wrk")
+PATH=$PATH:/usr/sbin:/sbin # where Debian keeps servers
 
 die() {
     echo "$*" >&2
@@ -53,7 +56,7 @@ Install them as root: apt-get install $*"
         die "apt-get could not install: $*"
 }
 
-# need GROUP...: installs what is missing of BUILD, TEST or CI.
+# need GROUP...: installs what is missing of BUILD, TEST, CI or BENCH.
 need() {
     local group packages=() missing
     for group in "$@"; do
