@@ -53,12 +53,11 @@ static int take_lock(const char *dir, int *ret_fd, struct error *err)
             return locked_by_other(dir, fd, err);
         return err_errno(err, "lock %s", path);
     }
+    /* Always as long, so that a full disk does not stop a start: its block is there from before.
+     * And when it cannot be written, the lock holds all the same. */
     char text[32];
-    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) < 0)
-        return err_errno(err, "write %s", path);
-    if (fs_pwrite_all(fd, text, (size_t)n, 0, err) < 0)
-        return err_wrap(err, "%s", path);
+    int n = snprintf(text, sizeof(text), "%-20ld\n", (long)getpid());
+    fs_pwrite_all(fd, text, (size_t)n, 0, NULL);
     *ret_fd = TAKE_FD(fd);
     return 0;
 }

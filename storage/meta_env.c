@@ -1,6 +1,8 @@
 #include "storage/meta_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,11 +56,50 @@ int meta_failed(struct meta *m, int rc, const char *what, struct error *err)
     return err_set(err, ERR_INTERNAL, "%s: %s: %s", m->dir, what, mdb_strerror(rc));
 }
 
-static int open_env(struct meta *m, unsigned max_readers, size_t map_size, int *ret_rc)
+/* The table of readers is a shared map of a sparse file: touching a page of it that has no disk
+ * space yet kills the process on a full disk (SIGBUS). So it gets its space before LMDB opens it;
+ * LMDB takes a larger file as more slots. Not afterwards: closing a second descriptor of the file
+ * would drop LMDB's locks. */
+static int allocate_lock_file(struct meta *m, unsigned readers, struct error *err)
+{
+    _cleanup_free_ char *path = NULL;
+    if (asprintf(&path, "%s/lock.mdb", m->dir) < 0) {
+        path = NULL;
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (fd < 0)
+        return err_errno(err, "open %s", path);
+    off_t size = ((off_t)readers + 64) * 64; /* a slot is a cache line; the head takes a few */
+    if (fallocate(fd, 0, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+        return err_errno(err, "allocate %s", path);
+    return 0;
+}
+
+#define RESERVE ((uint64_t)4 << 20)
+#define RESERVE_LOW ((uint64_t)1 << 20)
+
+void meta_reserve(struct meta *m)
+{
+    MDB_envinfo info;
+    MDB_stat st;
+    mdb_filehandle_t fd;
+    if (mdb_env_info(m->env, &info) != 0 || mdb_env_stat(m->env, &st) != 0 ||
+        mdb_env_get_fd(m->env, &fd) != 0)
+        return;
+    uint64_t used = ((uint64_t)info.me_last_pgno + 1) * st.ms_psize;
+    if (used + RESERVE_LOW <= m->reserved)
+        return;
+    /* When it fails there is nothing to reserve any more, and nothing to do about it here. */
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)used, (off_t)RESERVE) == 0)
+        m->reserved = used + RESERVE;
+}
+
+static int open_env(struct meta *m, unsigned readers, size_t map_size, int *ret_rc)
 {
     int rc = mdb_env_create(&m->env);
     if (rc == 0)
-        rc = mdb_env_set_maxreaders(m->env, max_readers ? max_readers : READERS_DEFAULT);
+        rc = mdb_env_set_maxreaders(m->env, readers);
     if (rc == 0)
         rc = mdb_env_set_maxdbs(m->env, DB_COUNT);
     if (rc == 0)
@@ -101,17 +142,21 @@ int meta_open(const char *dir, unsigned max_readers, struct meta **ret, struct e
         free(m);
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    int rc = 0;
-    for (size_t size = MAP_SIZE_MAX; size >= MAP_SIZE_MIN; size /= 2)
-        if (open_env(m, max_readers, size, &rc) == 0 || rc != ENOMEM)
+    unsigned readers = max_readers ? max_readers : READERS_DEFAULT;
+    int rc = 0, r = allocate_lock_file(m, readers, err);
+    for (size_t size = MAP_SIZE_MAX; r == 0 && size >= MAP_SIZE_MIN; size /= 2)
+        if (open_env(m, readers, size, &rc) == 0 || rc != ENOMEM)
             break;
-    int r = m->env ? 0 : meta_failed(m, rc, "open", err);
+    if (r == 0 && !m->env)
+        r = meta_failed(m, rc, "open", err);
     /* Slots of a command that was killed while it read would keep old pages alive. */
     int dead = 0;
     if (r == 0 && (rc = mdb_reader_check(m->env, &dead)) != 0)
         r = meta_failed(m, rc, "reader check", err);
     if (r == 0)
         r = open_databases(m, err);
+    if (r == 0)
+        meta_reserve(m);
     if (r == 0)
         r = meta_writer_start(m, err);
     if (r < 0) {

@@ -45,6 +45,7 @@ struct meta {
     MDB_env *env;
     MDB_dbi dbi[DB_COUNT];
     char *dir;
+    uint64_t reserved; /* bytes of data.mdb that have their disk space; the writing thread's own */
 
     pthread_t thread;
     bool thread_runs;
@@ -58,6 +59,9 @@ struct meta {
 
 /* meta_env.c */
 int meta_failed(struct meta *m, int rc, const char *what, struct error *err);
+/* Takes disk space ahead of what data.mdb has, so that rows can still be dropped (and so blobs be
+ * collected) when the disk is full. On the writing thread, or before it runs. */
+void meta_reserve(struct meta *m);
 int meta_read_begin(struct meta *m, MDB_txn **ret, struct error *err);
 static inline void mdb_txn_abort_p(MDB_txn **txn)
 {

@@ -97,6 +97,7 @@ static void *writer_thread(void *arg)
         }
         pthread_mutex_unlock(&m->lock);
         run_batch(m, batch);
+        meta_reserve(m);
         pthread_mutex_lock(&m->lock);
         while (batch) {
             struct meta_op *op = batch;

@@ -1,6 +1,8 @@
 #include "helper.h"
 
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include "storage/fault.h"
 
@@ -295,7 +297,7 @@ Test(writer, too_large_for_the_disk_is_said_at_once)
 static bool mount_small(void)
 {
     cr_assert(mkdir(data_dir(), 0750) == 0);
-    return mount("tmpfs", data_dir(), "tmpfs", 0, "size=6m") == 0;
+    return mount("tmpfs", data_dir(), "tmpfs", 0, "size=7m") == 0;
 }
 
 static void fill_disk(const char *path)
@@ -359,24 +361,62 @@ Test(writer, full_disk)
     cr_assert(umount(data_dir()) == 0);
 }
 
-static char filler_path[400];
-
-static void fill_at_publish(const char *point)
-{
-    if (strcmp(point, "publish.synced") == 0)
-        fill_disk(filler_path);
-}
-
-/* The file has its name, but the row cannot be written: nothing was acknowledged, and the next
- * start finishes what is right. */
-Test(writer, the_row_cannot_be_written_after_the_rename)
+/* A full disk does not stop a start, reading or collecting. */
+Test(writer, full_disk_can_be_emptied)
 {
     if (!mount_small()) {
         cr_log_info("needs the right to mount a small tmpfs: skipped");
         return;
     }
-    snprintf(filler_path, sizeof(filler_path), "%s/filler", data_dir());
-    storage_fault = fill_at_publish;
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct gc_result gc;
+    struct digest keep = put_text(s, "keep"), d;
+    struct import_link links[] = {{keep, 4, NULL}};
+    unsigned char *bytes = make_bytes(600000, 1, &d);
+    struct digest big;
+    cr_assert(import_one(s, "hf/a/b", COMMIT_A, "main", "{m}", links, 1, &err) == 0, "%s",
+              err.text);
+    cr_assert(store_blob_put(s, bytes, 600000, &big, &err) == 0, "%s", err.text);
+    store_close(s);
+    char filler[400];
+    snprintf(filler, sizeof(filler), "%s/filler", data_dir());
+    fill_disk(filler);
+    s = open_store();
+    assert_blob(s, &keep, "keep", 4);
+    cr_assert(store_gc(s, false, &gc, &err) == 0, "%s", err.text);
+    cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 600000);
+    put_text(s, "there is room again");
+    struct reference r = {
+        .repository = "hf/a/b", .is_digest = true, .digest = digest_of_text("{m}")};
+    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
+    store_close(s);
+    cr_assert(umount(data_dir()) == 0);
+    free(bytes);
+}
+
+/* ---- the row cannot be written after the rename ---- */
+
+static void limit_files(rlim_t size)
+{
+    struct rlimit l;
+    cr_assert(getrlimit(RLIMIT_FSIZE, &l) == 0);
+    l.rlim_cur = size < l.rlim_max ? size : l.rlim_max;
+    cr_assert(setrlimit(RLIMIT_FSIZE, &l) == 0);
+}
+
+/* LMDB cannot write a page behind the limit. */
+static void limit_at_publish(const char *point)
+{
+    if (strcmp(point, "publish.synced") == 0)
+        limit_files(1);
+}
+
+/* Nothing was acknowledged, and the next start finishes what is right. */
+Test(writer, a_row_that_cannot_be_written_is_settled_by_the_next_start)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    storage_fault = limit_at_publish;
     struct store *s = open_store();
     struct error err = ERROR_INIT;
     struct store_stats st;
@@ -384,14 +424,14 @@ Test(writer, the_row_cannot_be_written_after_the_rename)
     unsigned char *bytes = make_bytes(100000, 8, &d), buf[10];
     struct blob_writer *w = open_writer(s, &d, 100000);
     write_range(w, bytes, 0, 100000, 100000);
-    cr_assert(writer_commit(w, 100000, &err) == -1 && err.code == ERR_NO_SPACE, "%s", err.text);
+    cr_assert(writer_commit(w, 100000, &err) == -1 && err.code == ERR_IO, "%s", err.text);
     cr_assert(writer_commit(w, 100000, &err) == -1, "sticky");
     cr_assert(writer_read(w, 0, buf, sizeof(buf), NULL) == sizeof(buf));
     writer_close(w, false);
     cr_assert(!is_held(s, &d));
-    cr_assert(unlink(filler_path) == 0);
-    cr_assert(store_blob_put(s, "small", 5, &small, &err) == -1 && err.code == ERR_NO_SPACE);
-    cr_assert(unlink(filler_path) == 0);
+    limit_files(RLIM_INFINITY);
+    cr_assert(store_blob_put(s, "small", 5, &small, &err) == -1 && err.code == ERR_IO);
+    limit_files(RLIM_INFINITY);
     store_close(s);
 
     storage_fault = NULL;
@@ -404,19 +444,14 @@ Test(writer, the_row_cannot_be_written_after_the_rename)
     cr_assert(st.blob_bytes == 100005);
     cr_assert(count_incoming() == 0);
     store_close(s);
-    cr_assert(umount(data_dir()) == 0);
     free(bytes);
 }
 
 /* The same without a restart: the digest can be written again. */
 Test(writer, again_after_a_commit_that_failed)
 {
-    if (!mount_small()) {
-        cr_log_info("needs the right to mount a small tmpfs: skipped");
-        return;
-    }
-    snprintf(filler_path, sizeof(filler_path), "%s/filler", data_dir());
-    storage_fault = fill_at_publish;
+    signal(SIGXFSZ, SIG_IGN);
+    storage_fault = limit_at_publish;
     struct store *s = open_store();
     struct store_stats st;
     struct digest d;
@@ -424,9 +459,9 @@ Test(writer, again_after_a_commit_that_failed)
     struct blob_writer *w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
     write_range(w, bytes, 0, 100000, 100000);
     cr_assert(writer_commit(w, 100000, NULL) == -1);
+    limit_files(RLIM_INFINITY);
     writer_close(w, true);
     storage_fault = NULL;
-    cr_assert(unlink(filler_path) == 0);
     w = open_writer(s, &d, 100000);
     cr_assert(writer_resumed(w) == 0);
     write_range(w, bytes, 0, 100000, 10000);
@@ -436,6 +471,5 @@ Test(writer, again_after_a_commit_that_failed)
     cr_assert(store_stats(s, &st, NULL) == 0);
     cr_assert(st.partials == 0 && st.partial_bytes == 0 && st.blobs == 1);
     store_close(s);
-    cr_assert(umount(data_dir()) == 0);
     free(bytes);
 }
