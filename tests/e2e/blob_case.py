@@ -35,20 +35,24 @@ class Pattern:
         self.size = size
         self._hash = None
 
-    def read(self, offset, count):
-        count = max(0, min(count, self.size - offset))
+    def _piece(self, offset, count):
+        """Up to count bytes, without a copy."""
         if offset < len(self.header):
             return self.header[offset:offset + count]
         block, within = divmod(offset, MIB)
         start = (block * 7919 + within) % MIB
         return self._twice[start:start + min(count, MIB - within)]
 
+    def read(self, offset, count):
+        count = max(0, min(count, self.size - offset))
+        out = self._piece(offset, count)
+        while len(out) < count:
+            out = bytes(out) + self._piece(offset + len(out), count - len(out))
+        return out
+
     def whole(self, first=0, last=None):
-        out = bytearray()
         last = self.size - 1 if last is None else last
-        while first + len(out) <= last:
-            out += self.read(first + len(out), last + 1 - first - len(out))
-        return bytes(out)
+        return bytes(self.read(first, last + 1 - first))
 
     def sha256(self):
         if self._hash is None:

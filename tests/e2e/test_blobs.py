@@ -4,6 +4,7 @@
 import os
 import socket
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -175,6 +176,29 @@ class Streaming(BlobCase):
         self.assertTrue(slow.complete)
         self.assertEqual(slow.digest, model.digest)
         self.assertEqual(self.cdn_bytes(), model.size)
+
+    def test_waiting_for_the_upstream_is_not_the_clients_fault(self):
+        wb = self.serve(self.config(timeouts={"client": "1s"}))
+        model = self.cold(wb, 4 * MIB)
+        hold = self.hub.hold(fraction=0.5, path=FILE)
+        pull = Pull(wb, model.digest)
+        pull.take(MIB)
+        time.sleep(3)  # the time that passes is what is tested
+        hold.release()
+        pull.finish()
+        self.assertTrue(pull.complete)
+        self.assertEqual(pull.digest, model.digest)
+
+    def test_a_client_that_takes_nothing_for_too_long_is_let_go(self):
+        wb = self.serve(self.config(timeouts={"client": "1s"}))
+        model = self.cold(wb, 48 * MIB)
+        slow = Pull(wb, model.digest)
+        slow.take(KIB)
+        self.until("the server to give it up",
+                   lambda: wb.log_lines(event="request", end="client_timeout"))
+        slow.finish()
+        self.assertFalse(slow.complete)
+        self.whole(wb, model)
 
     def test_a_download_that_all_have_left_is_finished(self):
         wb = self.serve()

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,12 @@ class BrokenConnections(FaultCase):
         stall = self.hub.fault("cdn_stall", seconds=100, fraction=0.5, path=FILE, times=1)
         self.mended(SIZE + MIB)
         self.assertEqual(stall.hits, 1)
+
+    def test_peer_bug_26_slow_is_not_stalled(self):
+        """No limit is on the whole time: this takes longer than the stall time-out."""
+        self.hub.fault("cdn_throttle", rate=2 * MIB, path=FILE)
+        self.mended()
+        self.assertEqual(self.hub.count("cdn"), 1)
 
     def test_stall_before_the_first_byte(self):
         self.hub.fault("cdn_stall", seconds=100, bytes=0, path=FILE, times=1)
@@ -435,6 +442,29 @@ class Crashes(FaultCase):
         self.hub.reset()
         self.wb.start()
         self.recover(reusing=12 * MIB - LAG)
+
+    def test_sigterm_lets_running_answers_finish(self):
+        self.wb = self.serve(self.config(timeouts={"drain": "100s"}))
+        self.model = self.cold(self.wb, 4 * MIB)
+        hold = self.hub.hold(fraction=0.5, path=FILE)
+        pull = Pull(self.wb, self.model.digest)
+        pull.take(MIB)
+        self.wb.process.send_signal(signal.SIGTERM)
+        self.until("new connections to be refused", self.refuses)
+        hold.release()
+        pull.finish()
+        self.assertTrue(pull.complete)
+        self.assertEqual(pull.digest, self.model.digest)
+        self.assertEqual(self.wb.stop(), 0)
+
+    def refuses(self):
+        try:
+            self.wb.get("/healthz", timeout=5)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def test_bytes_that_changed_on_the_disk_are_found(self):
         """A partial is hashed again before anything is built on it."""
