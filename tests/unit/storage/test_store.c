@@ -121,7 +121,7 @@ Test(store, a_blob_whose_file_is_gone_is_not_held)
     store_close(s);
 }
 
-Test(store, a_cut_file_is_not_held_and_goes)
+Test(store, a_cut_file_is_not_held_and_goes_with_gc)
 {
     struct store *s = open_store();
     struct digest d = put_text(s, "hello");
@@ -129,8 +129,15 @@ Test(store, a_cut_file_is_not_held_and_goes)
     blob_path(&d, path, sizeof(path));
     cr_assert(chmod(path, 0640) == 0 && truncate(path, 3) == 0);
     cr_assert(!is_held(s, &d));
+    cr_assert(!is_held(s, &d));
+    struct gc_result gc;
+    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 3);
     cr_assert(access(path, F_OK) < 0);
     put_text(s, "hello");
+    assert_blob(s, &d, "hello", 5);
+    cr_assert(chmod(path, 0640) == 0 && truncate(path, 2) == 0);
+    put_text(s, "hello"); /* written over what is wrong */
     assert_blob(s, &d, "hello", 5);
     store_close(s);
 }
