@@ -1,5 +1,6 @@
 """The ways to run a kind of test and to read what it says."""
 
+import concurrent.futures
 import glob
 import json
 import os
@@ -164,16 +165,20 @@ def fuzz(tally, build, seconds, sanitizers):
     if not targets:
         return tally.fail("fuzz", text="there is no target")
     env = dict(os.environ, **sanitizers)
-    for source in targets:
-        name = os.path.basename(source)[:-2]
+
+    def one(name):
         corpus = os.path.join(ROOT, "build", "fuzz-found", name)
         os.makedirs(corpus, exist_ok=True)
-        status = run(f"fuzz-{name}", [
+        return run(f"fuzz-{name}", [
             f"{build}/tests/{name}", f"-max_total_time={seconds}", "-timeout=10",
             "-rss_limit_mb=2048", f"-artifact_prefix={corpus}/", "-print_final_stats=1", corpus,
             f"tests/fuzz/corpora/{name}"], env, seconds * 3 + 120)
-        if status:
-            tally.fail(f"fuzz: {name}", f"fuzz-{name}")
-        else:
-            tally.ok(f"fuzz: {name}")
+
+    names = [os.path.basename(source)[:-2] for source in targets]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for name, status in zip(names, pool.map(one, names)):
+            if status:
+                tally.fail(f"fuzz: {name}", f"fuzz-{name}")
+            else:
+                tally.ok(f"fuzz: {name}")
     return True
