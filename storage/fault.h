@@ -12,6 +12,10 @@
 
 extern void (*storage_fault)(const char *point);
 
+/* The file that tells one boot of the machine from another. A test that names another file makes
+ * the next opening come after a power cut. */
+extern const char *storage_boot_file;
+
 static inline void fault_point(const char *point)
 {
     if (storage_fault)

@@ -1,7 +1,7 @@
 /* Rule 4: what a crash left is settled before anything else happens. Looks at incoming/ and its
  * rows only, so it takes as long as there is work under way, not as long as there are blobs.
  *
- *     row and file       a partial: cut to its synced extent, kept; small content: dropped
+ *     row and file       a partial: cut to what partial_usable() says, kept; small content: dropped
  *     row, no file       renamed just before the crash when blobs/ has that digest with the row's
  *                        size (only verified bytes are ever renamed): the commit is finished;
  *                        dropped otherwise
@@ -12,21 +12,52 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "storage/store_private.h"
+
+#define SUSPECT_S 600u
+
+/* An orderly end leaves no owner in the row, and an exact extent. */
+uint64_t partial_usable(const struct store *s, const struct incoming_row *row, uint64_t length,
+                        bool *ret_lost)
+{
+    uint64_t usable = row->synced < length ? row->synced : length;
+    *ret_lost = usable < row->synced;
+    if (*row->owner && strncmp(row->owner, s->owner, OWNER_BOOT) == 0)
+        usable = length; /* written in order, and the page cache has lived on */
+    else if (*row->owner)
+        *ret_lost = true;
+    if (usable <= row->size)
+        return usable;
+    *ret_lost = true;
+    return 0;
+}
+
+int partial_lost(struct store *s, const struct digest *d, struct error *err)
+{
+    return meta_mismatch_put(s->meta, d, clock_wall_s() + SUSPECT_S, err);
+}
 
 static int settle_partial(struct store *s, struct settlement *t, uint64_t length, struct error *err)
 {
     struct incoming_row *row = &t->row;
-    uint64_t keep = row->synced < length ? row->synced : length;
-    if (row->kind != INCOMING_TRANSFER || keep > row->size || keep == 0) {
+    bool is_transfer = row->kind == INCOMING_TRANSFER, lost;
+    uint64_t keep = partial_usable(s, row, length, &lost);
+    if (is_transfer && lost && partial_lost(s, &row->digest, err) < 0)
+        return -1;
+    if (!is_transfer || keep == 0) {
         t->action = SETTLE_DROP;
         return staging_remove(s->blobs, row->file, err);
     }
     /* also gives back space that was allocated behind it */
     if (staging_truncate(s->blobs, row->file, keep, err) < 0)
         return -1;
-    t->action = keep == row->synced ? SETTLE_KEEP : SETTLE_UPDATE;
-    row->synced = keep;
+    t->action = SETTLE_KEEP;
+    if (lost) {
+        t->action = SETTLE_UPDATE;
+        row->synced = keep;
+        row->owner[0] = '\0';
+    }
     atomic_fetch_add(&s->partials, 1);
     atomic_fetch_add(&s->partial_bytes, keep);
     return 0;
@@ -38,12 +69,16 @@ static int settle_renamed(struct store *s, struct settlement *t, struct error *e
     uint64_t size, row_size;
     t->action = SETTLE_DROP;
     int r = blobs_stat(s->blobs, d, &size, err);
-    if (r <= 0)
-        return r;
-    if (size == t->row.size) {
+    if (r < 0)
+        return -1;
+    if (r == 1 && size == t->row.size) {
         t->action = SETTLE_PUBLISH;
         return blobs_seal(s->blobs, d, err);
     }
+    if (t->row.kind == INCOMING_TRANSFER && partial_lost(s, d, err) < 0)
+        return -1;
+    if (r == 0)
+        return 0;
     /* Not what was renamed. Without a row of its own nobody vouches for it. */
     r = meta_blob_get(s->meta, d, &row_size, NULL);
     return r == 0 ? blobs_remove(s->blobs, d, err) : 0;

@@ -9,16 +9,37 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "storage/fault.h"
 #include "storage/store_private.h"
 
 #define COMMIT_FILES_MAX 1000000u
 
 /* ---- opening ---- */
 
+const char *storage_boot_file = "/proc/sys/kernel/random/boot_id";
+
+/* See OWNER_BOOT. A boot that cannot be told is told apart from every other. */
+static int make_owner(struct store *s, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf boot = STRBUF_INIT;
+    if (random_hex(s->owner, INCOMING_OWNER_MAX / 2, err) < 0)
+        return -1;
+    if (fs_read_file(storage_boot_file, 64, &boot, NULL) < 0)
+        return 0;
+    char digits[OWNER_BOOT];
+    size_t n = 0;
+    for (const char *p = strbuf_str(&boot); *p && n < OWNER_BOOT; p++)
+        if (*p != '-')
+            digits[n++] = *p;
+    if (n == OWNER_BOOT && strspn(strbuf_str(&boot), "0123456789abcdef-") >= OWNER_BOOT)
+        memcpy(s->owner, digits, OWNER_BOOT);
+    return 0;
+}
+
 static int open_parts(struct store *s, const struct store_options *o, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf meta_dir = STRBUF_INIT;
-    if (datadir_open(o->dir, &s->lock_fd, err) < 0 || random_hex(s->owner, 16, err) < 0)
+    if (datadir_open(o->dir, &s->lock_fd, err) < 0 || make_owner(s, err) < 0)
         return -1;
     s->dir = realpath(o->dir, NULL); /* texts and figures stay right after a chdir */
     if (!s->dir)

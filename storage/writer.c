@@ -39,7 +39,7 @@ struct blob_writer {
     struct extent *beyond; /* written behind the first hole, sorted, apart from each other */
     size_t n_beyond, cap_beyond;
     uint64_t unflushed, next_extent;
-    bool renamed, committed;
+    bool renamed, committed, sync_failed;
     struct error failure; /* sticky */
 };
 
@@ -99,22 +99,32 @@ static void writer_free(struct blob_writer *w)
 
 /* ---- opening ---- */
 
-/* What an earlier writer left, cut to what is known to be on disk. 1 resumed, 0 nothing, -1. */
-static int resume(struct blob_writer *w, const struct incoming_row *old, struct error *err)
+/* What an earlier writer left, cut to what may be used. 1 resumed, 0 nothing, -1. */
+static int resume(struct blob_writer *w, const struct incoming_row *old, uint64_t *ret_counted,
+                  struct error *err)
 {
     struct store *s = w->store;
     uint64_t length = 0;
+    bool lost;
     int r = staging_open(s->blobs, old->file, &w->fd, &length, err);
-    if (r <= 0)
-        return r;
-    uint64_t keep = old->synced < length ? old->synced : length;
-    if (w->row.size != WRITER_SIZE_UNKNOWN && keep > w->row.size)
+    if (r < 0)
+        return -1;
+    *ret_counted = old->synced;
+    if (r == 0) /* somebody removed it behind our back */
+        return partial_lost(s, &w->row.digest, err);
+    uint64_t keep = *ret_counted = partial_usable(s, old, length, &lost);
+    if (w->row.size != WRITER_SIZE_UNKNOWN && keep > w->row.size) {
         keep = 0;
+        lost = true;
+    }
+    if (lost && partial_lost(s, &w->row.digest, err) < 0)
+        return -1;
     if (ftruncate(w->fd, (off_t)keep) < 0)
         return err_errno(err, "truncate %s/incoming/%s", s->dir, old->file);
     memcpy(w->row.file, old->file, sizeof(w->row.file));
     w->row.created = old->created;
-    w->row.synced = w->resumed = w->contiguous = keep;
+    w->row.synced = keep < old->synced ? keep : old->synced;
+    w->resumed = w->contiguous = keep;
     return 1;
 }
 
@@ -125,7 +135,8 @@ static int prepare(struct blob_writer *w, struct error *err)
     int had_row = meta_incoming_transfer(s->meta, &w->row.digest, &old, err);
     if (had_row < 0)
         return -1;
-    int r = had_row ? resume(w, &old, err) : 0;
+    uint64_t counted = 0;
+    int r = had_row ? resume(w, &old, &counted, err) : 0;
     if (r < 0)
         return -1;
     if (r == 0) {
@@ -141,7 +152,7 @@ static int prepare(struct blob_writer *w, struct error *err)
     }
     if (!had_row)
         atomic_fetch_add(&s->partials, 1);
-    atomic_fetch_add(&s->partial_bytes, w->contiguous - old.synced); /* may wrap: it is a sum */
+    atomic_fetch_add(&s->partial_bytes, w->contiguous - counted); /* may wrap: it is a sum */
     return 0;
 }
 
@@ -248,9 +259,10 @@ static int sync_file(struct blob_writer *w)
     do {
         rc = fdatasync(w->fd);
     } while (rc < 0 && errno == EINTR);
-    if (rc < 0)
-        return err_errno(&w->failure, "sync %s/incoming/%s", w->store->dir, w->row.file);
-    return 0;
+    if (rc == 0)
+        return 0;
+    w->sync_failed = true; /* the next one may succeed without these bytes */
+    return err_errno(&w->failure, "sync %s/incoming/%s", w->store->dir, w->row.file);
 }
 
 static int after_write(struct blob_writer *w, size_t len)
@@ -270,6 +282,15 @@ static int after_write(struct blob_writer *w, size_t len)
     return 0;
 }
 
+/* From now on the file's length does not say what is in it. */
+static int disown_length(struct blob_writer *w)
+{
+    if (strncmp(w->row.owner, NO_BOOT, OWNER_BOOT) == 0)
+        return 0;
+    memcpy(w->row.owner, NO_BOOT, OWNER_BOOT);
+    return meta_incoming_put(w->store->meta, &w->row, &w->failure);
+}
+
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
                  struct error *err)
 {
@@ -284,6 +305,8 @@ int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t o
         err_set(&w->failure, ERR_INVALID,
                 "blob %s: %zu bytes at %" PRIu64 " go beyond its size of %" PRIu64,
                 digest_format(&w->row.digest, text), len, offset, limit);
+    else if (offset > w->contiguous && disown_length(w) < 0)
+        return fail(w, err);
     else if (fs_pwrite_all(w->fd, data, len, offset, &w->failure) < 0)
         err_wrap(&w->failure, "%s/incoming/%s", w->store->dir, w->row.file);
     else if (len == 0 || (note_extent(w, offset, offset + len) == 0 && after_write(w, len) == 0))
@@ -383,14 +406,18 @@ static void keep_partial(struct blob_writer *w)
     struct store *s = w->store;
     /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
      * then the row keeps the extent it has. */
-    bool cut = ftruncate(w->fd, (off_t)w->contiguous) == 0;
-    if (cut && sync_file(w) == 0) {
-        struct incoming_row row = w->row;
+    bool cut = ftruncate(w->fd, (off_t)w->contiguous) == 0, lost;
+    struct incoming_row row = w->row;
+    if (cut && !w->sync_failed && sync_file(w) == 0) {
         row.synced = w->contiguous;
-        if (meta_incoming_put(s->meta, &row, NULL) == 0)
-            w->row.synced = row.synced;
+        row.owner[0] = '\0';
+    } else {
+        memcpy(row.owner, NO_BOOT, OWNER_BOOT);
     }
-    atomic_fetch_add(&s->partial_bytes, w->row.synced - w->contiguous);
+    if (meta_incoming_put(s->meta, &row, NULL) == 0)
+        w->row = row;
+    uint64_t usable = partial_usable(s, &w->row, w->contiguous, &lost);
+    atomic_fetch_add(&s->partial_bytes, usable - w->contiguous);
 }
 
 static void drop_partial(struct blob_writer *w)

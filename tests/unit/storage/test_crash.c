@@ -101,25 +101,30 @@ Test(crash, at_every_point_of_a_put)
     }
 }
 
-static void writer_points(void (*fn)(struct store *s))
+/* Of 10 MiB, a killed process leaves what it has written. After a power cut only what was synced is
+ * believed, and ranges are refused: what is lost may have been given to a reader. */
+static void writer_points(void (*fn)(struct store *s), bool power_cut)
 {
     struct digest d;
+    const size_t left = power_cut ? 8 * MIB : 10 * MIB;
     unsigned char *bytes = make_bytes(10 * MIB, 9, &d), *got = malloc(10 * MIB);
     for (size_t i = 0; i < ARRAY_LEN(points); i++) {
         run_killed(points[i], fn);
+        if (power_cut)
+            storage_boot_file = "/dev/null";
         struct store *s = open_store();
         struct store_stats st;
         cr_assert(is_held(s, &d) == (i >= 2), "%s", points[i]);
+        cr_assert((store_mismatch_left(s, &d) > 0) == (power_cut && i < 2), "%s", points[i]);
         cr_assert(store_stats(s, &st, NULL) == 0);
         if (i < 2) {
             struct blob_writer *w = NULL;
-            cr_assert(st.partials == 1 && st.partial_bytes == 8 * MIB);
+            cr_assert(st.partials == 1 && st.partial_bytes == left);
             cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
-            cr_assert(writer_resumed(w) == 8 * MIB, "%s: %zu", points[i],
-                      (size_t)writer_resumed(w));
-            cr_assert(writer_read(w, 0, got, 10 * MIB, NULL) == 8 * (ssize_t)MIB);
-            cr_assert(memcmp(got, bytes, 8 * MIB) == 0);
-            cr_assert(writer_write(w, bytes + 8 * MIB, 2 * MIB, 8 * MIB, NULL) == 0);
+            cr_assert(writer_resumed(w) == left, "%s: %zu", points[i], (size_t)writer_resumed(w));
+            cr_assert(writer_read(w, 0, got, 10 * MIB, NULL) == (ssize_t)left);
+            cr_assert(memcmp(got, bytes, left) == 0);
+            cr_assert(writer_write(w, bytes + left, 10 * MIB - left, left, NULL) == 0);
             cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
             writer_close(w, true);
         }
@@ -137,12 +142,17 @@ static void writer_points(void (*fn)(struct store *s))
 
 Test(crash, at_every_point_of_a_writer)
 {
-    writer_points(do_writer_known);
+    writer_points(do_writer_known, false);
+}
+
+Test(crash, of_the_power_at_every_point_of_a_writer)
+{
+    writer_points(do_writer_known, true);
 }
 
 Test(crash, at_every_point_of_a_writer_of_unknown_size)
 {
-    writer_points(do_writer_unknown);
+    writer_points(do_writer_unknown, false);
 }
 
 Test(crash, in_the_middle_of_gc)
@@ -200,6 +210,64 @@ Test(crash, foreign_and_forgotten_files_in_incoming)
     cr_assert(count_incoming() == 1, "ours without a row goes, another's stays");
     cr_assert(access(path, F_OK) == 0);
     store_close(s);
+}
+
+/* What is written behind a hole makes the file's length meaningless. */
+static void do_scattered(struct store *s)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
+        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0 ||
+        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0)
+        _exit(4);
+    store_blob_put(s, "small content", 13, &d, NULL);
+}
+
+Test(crash, with_holes)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    run_killed("put.written", do_scattered);
+    struct store *s = open_store();
+    cr_assert(store_mismatch_left(s, &d) > 0, "bytes of the last MiB may have been read");
+    cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 5 * MIB);
+    writer_close(w, false);
+    store_close(s);
+    free(bytes);
+}
+
+/* A file that somebody removed under a running program is as lost as one that a crash took. */
+Test(crash, a_partial_whose_file_is_gone)
+{
+    struct store *s = open_store();
+    struct digest d;
+    unsigned char *bytes = make_bytes(1000, 4, &d);
+    struct blob_writer *w = NULL;
+    char cmd[400];
+    snprintf(cmd, sizeof(cmd), "rm %s/incoming/*", data_dir());
+    for (int restart = 0; restart < 2; restart++) {
+        cr_assert(writer_open(s, &d, 1000, &w, NULL) == 0);
+        cr_assert(writer_resumed(w) == 0);
+        cr_assert(writer_write(w, bytes, 800, 0, NULL) == 0);
+        writer_close(w, true);
+        cr_assert(store_mismatch_put(s, &d, 0, NULL) == 0);
+        cr_assert(system(cmd) == 0);
+        if (restart) {
+            store_close(s);
+            s = open_store();
+        } else {
+            cr_assert(store_mismatch_left(s, &d) == 0, "kept, so nothing is lost");
+            cr_assert(writer_open(s, &d, 1000, &w, NULL) == 0);
+            writer_close(w, false);
+        }
+        cr_assert(store_mismatch_left(s, &d) > 0);
+    }
+    store_close(s);
+    free(bytes);
 }
 
 Test(crash, an_extent_beyond_the_file_is_cut)
