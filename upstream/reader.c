@@ -86,8 +86,10 @@ static int no_link(const char *repository, const struct digest *d, struct error 
                    repository, digest_format(d, text));
 }
 
-/* Wrong bytes went out for this digest a short while ago: a client that holds some of them must not
- * be given a right end to a wrong beginning. */
+/* Wrong bytes went out for this digest a short while ago, or bytes that a crash took before they
+ * were checked: a client that holds some of them must not be given a right end to a wrong
+ * beginning.
+ */
 static int refuse_suspect(struct upstreams *u, const struct digest *d, uint64_t first,
                           struct error *err)
 {
@@ -96,9 +98,10 @@ static int refuse_suspect(struct upstreams *u, const struct digest *d, uint64_t 
         return 0;
     char text[DIGEST_TEXT_MAX];
     return err_set(err, ERR_DIGEST_MISMATCH,
-                   "the upstream sent wrong bytes for %s; what was received before must not be "
-                   "resumed: delete the partial file and download it from byte 0 (ranges are "
-                   "refused for another %" PRIu64 " s)",
+                   "bytes of %s that were sent out a short while ago were wrong, or were lost here "
+                   "before they could be checked; what was received before must not be resumed: "
+                   "delete the partial file and download it from byte 0 (ranges are refused for "
+                   "another %" PRIu64 " s)",
                    digest_format(d, text), left);
 }
 
@@ -112,6 +115,8 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
     if (!running && (hub_source_make(u, link, d, &source, err) < 0 ||
                      transfer_join(u->transfers, d, size, &source, &r->transfer, err) < 0))
         return -1;
+    if (transfer_size(r->transfer) != size)
+        return transfer_sizes_differ(transfer_size(r->transfer), size, err);
     int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
                            clock_monotonic_ms() + START_WAIT_MS, &have, err);
     if (rc == 0) {
@@ -138,7 +143,7 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
     if (held > 0) {
         r->kind = READER_HIT;
         if (blob_size(r->blob) != link.size)
-            rc = err_set(err, ERR_INTERNAL, "a held blob has another size than its link");
+            rc = transfer_sizes_differ(blob_size(r->blob), link.size, err);
     } else if (held == 0) {
         rc = link.has_origin ? join(u, &link, d, r, err) : no_link(repository, d, err);
     }

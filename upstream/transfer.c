@@ -221,8 +221,8 @@ static void finish(struct transfer *x, struct blob *blob, const struct error *er
         pthread_cond_wait(&x->cond, &x->lock);
     struct blob_writer *writer = TAKE_PTR(x->writer);
     pthread_mutex_unlock(&x->lock);
-    /* Space that was set aside for a download that brought nothing is given back. */
-    writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH && x->written);
+    /* Also what was there before and was not looked at yet; an empty partial is not kept. */
+    writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH);
 }
 
 /* Sleeps, unless the transfer is cancelled meanwhile. */
@@ -254,10 +254,28 @@ static int wait_for_slot(struct transfer *x, struct error *err)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
+int transfer_sizes_differ(uint64_t known, uint64_t told, struct error *err)
+{
+    return err_set(err, ERR_CONFLICT,
+                   "this digest belongs to %" PRIu64 " bytes elsewhere, and to %" PRIu64
+                   " in this repository: one of the upstreams is wrong",
+                   known, told);
+}
+
 /* Another transfer may have committed the blob between our caller's look and our start. */
 static int already_held(struct transfer *x, struct blob **ret, struct error *err)
 {
-    return store_blob_open(x->table->store, &x->digest, ret, err);
+    struct blob *blob = NULL;
+    int held = store_blob_open(x->table->store, &x->digest, &blob, err);
+    if (held <= 0)
+        return held;
+    if (blob_size(blob) != x->size) {
+        transfer_sizes_differ(blob_size(blob), x->size, err);
+        blob_close(blob);
+        return -1;
+    }
+    *ret = blob;
+    return 1;
 }
 
 static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
@@ -328,9 +346,7 @@ int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
     if (t->stopping) {
         rc = err_set(err, ERR_CANCELLED, "the server is shutting down");
     } else if (x && x->size != size) {
-        rc = err_set(err, ERR_CONFLICT,
-                     "two upstreams give different sizes for one digest: %" PRIu64 " and %" PRIu64,
-                     x->size, size);
+        rc = transfer_sizes_differ(x->size, size, err);
     } else if (!x) {
         x = transfer_make(t, d, size, err);
         rc = x ? 0 : -1;

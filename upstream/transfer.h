@@ -83,6 +83,8 @@ int transfer_find(struct transfers *t, const struct digest *d, struct transfer *
 void transfer_unref(struct transfer *x); /* NULL is fine */
 
 uint64_t transfer_size(const struct transfer *x);
+/* ERR_CONFLICT: a digest has one size, so whoever was told another one gets no byte of it. */
+int transfer_sizes_differ(uint64_t known, uint64_t told, struct error *err);
 
 /* Sleeps until `have` > seen, or the state is at least `state`, or it is final, or the deadline
  * (clock_monotonic_ms). Returns 1 with *ret_have when there is more than seen or the state was

@@ -160,10 +160,11 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
         if (!known || !may_serve_stale(err))
             return -1;
         char why[200];
+        uint64_t now = clock_wall_s(); /* may have been set back meanwhile */
         snprintf(why, sizeof(why), "%s", err->text);
         snprintf(a->warning, sizeof(a->warning),
                  "served from the store, last confirmed %llu s ago: %s",
-                 (unsigned long long)(clock_wall_s() - tag.checked_at), why);
+                 (unsigned long long)(now > tag.checked_at ? now - tag.checked_at : 0), why);
         a->imported = false;
         return answer_tag(u, r, &tag, a, err);
     }
