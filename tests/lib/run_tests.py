@@ -15,7 +15,7 @@ import checks  # noqa: E402
 from tally import LOGS, ROOT, Tally, run  # noqa: E402
 
 SANITIZERS = {
-    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:second_deadlock_stack=1",
 }
