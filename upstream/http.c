@@ -6,6 +6,11 @@
 #include "base/log.h"
 #include "upstream/http_private.h"
 
+/* An answer that drips must not hold its place for ever: so many stall timeouts long, it has to
+ * bring so many bytes a second. */
+#define DRIP_TIMEOUTS 4u
+#define DRIP_BYTES_PER_S 1024u
+
 /* One http_perform() under way. */
 struct exchange {
     struct http_pool *pool;
@@ -14,12 +19,13 @@ struct exchange {
     struct http_response *r;
     struct error *err;
     uint64_t received;
-    uint64_t moved_ms; /* when the last byte came; the stall clock */
-    bool connected;    /* before this the connect timeout counts, not the stall clock */
-    bool enough;       /* an error body's rest was not wanted */
-    bool reusable;     /* the handle ended its exchange in good order */
-    bool from_caller;  /* rc is a callback's, or the caller gave up: no failure of the upstream */
-    int rc;            /* negative: stopped by us, *err says why */
+    uint64_t moved_ms;            /* when the last byte came; the stall clock */
+    uint64_t pace_ms, pace_bytes; /* since when, and how many bytes came then; the drip clock */
+    bool connected;               /* before this the connect timeout counts, not the stall clock */
+    bool enough;                  /* an error body's rest was not wanted */
+    bool reusable;                /* the handle ended its exchange in good order */
+    bool from_caller; /* rc is a callback's, or the caller gave up: no failure of the upstream */
+    int rc;           /* negative: stopped by us, *err says why */
     char where[512];
     char text[CURL_ERROR_SIZE];
 };
@@ -44,6 +50,31 @@ static bool may_go_on(struct exchange *x)
     return true;
 }
 
+static bool keeps_pace(struct exchange *x)
+{
+    uint64_t now = clock_monotonic_ms(), limit = x->pool->stall_timeout_s * DRIP_TIMEOUTS;
+    if (!x->connected || now - x->pace_ms < limit * 1000u)
+        return true;
+    if (x->pace_bytes >= limit * DRIP_BYTES_PER_S) {
+        x->pace_ms = now;
+        x->pace_bytes = 0;
+        return true;
+    }
+    stop(x,
+         err_set(x->err, ERR_TIMEOUT, "%s: only %" PRIu64 " bytes came in %" PRIu64 " s", x->where,
+                 x->pace_bytes, limit),
+         false);
+    return false;
+}
+
+/* Bytes came, and we are back from what was done with them: our own time is not the upstream's. */
+static void moved(struct exchange *x, size_t len, uint64_t came_ms)
+{
+    x->moved_ms = clock_monotonic_ms();
+    x->pace_ms += x->moved_ms - came_ms;
+    x->pace_bytes += len;
+}
+
 static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
                        curl_off_t up)
 {
@@ -60,7 +91,7 @@ static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_o
              false);
         return 1;
     }
-    return 0;
+    return keeps_pace(x) ? 0 : 1;
 }
 
 static int on_connected(void *ctx, char *remote, char *local, int remote_port, int local_port)
@@ -68,7 +99,7 @@ static int on_connected(void *ctx, char *remote, char *local, int remote_port, i
     struct exchange *x = ctx;
     (void)remote, (void)local, (void)remote_port, (void)local_port;
     x->connected = true;
-    x->moved_ms = clock_monotonic_ms();
+    x->moved_ms = x->pace_ms = clock_monotonic_ms();
     return CURL_PREREQFUNC_OK;
 }
 
@@ -91,7 +122,8 @@ static int check_coding(struct exchange *x)
 static size_t on_header(char *data, size_t size, size_t n, void *ctx)
 {
     struct exchange *x = ctx;
-    x->moved_ms = clock_monotonic_ms();
+    uint64_t came_ms = clock_monotonic_ms();
+    moved(x, size * n, came_ms);
     if (!may_go_on(x))
         return 0;
     int rc = http_response_line(x->r, data, size * n, x->err);
@@ -110,7 +142,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *ctx)
         stop(x, rc, true);
         return 0;
     }
-    x->moved_ms = clock_monotonic_ms(); /* the callback's time is not the upstream's */
+    moved(x, 0, came_ms);
     return size * n;
 }
 
@@ -141,6 +173,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx)
 {
     struct exchange *x = ctx;
     size_t len = size * n;
+    uint64_t came_ms = clock_monotonic_ms();
     x->received += len;
     atomic_fetch_add_explicit(&x->pool->bytes, len, memory_order_relaxed);
     if (!may_go_on(x))
@@ -154,7 +187,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx)
     } else if (len && collect(x, data, len) == 0) {
         return 0;
     }
-    x->moved_ms = clock_monotonic_ms(); /* the callback's time is not the upstream's */
+    moved(x, len, came_ms);
     return len;
 }
 
@@ -288,6 +321,11 @@ static int curl_failed(struct exchange *x, CURLcode code)
         return err_set(x->err, ERR_UPSTREAM, "%s is no http or https URL", x->where);
     switch (code) {
     case CURLE_OUT_OF_MEMORY:
+        if (x->connected && !x->r->complete) /* libcurl's word for it, up to version 8 */
+            return err_set(x->err, ERR_UPSTREAM,
+                           "%s: the answer has a header line of over 100 KiB (or libcurl is out of "
+                           "memory)",
+                           x->where);
         return err_set(x->err, ERR_NOMEM, "%s: libcurl is out of memory", x->where);
     case CURLE_OPERATION_TIMEDOUT:
         return err_set(x->err, ERR_TIMEOUT, "%s: no connection within %" PRIu64 " s", x->where,
@@ -372,6 +410,8 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         rc = run(&x);
     }
     http_pool_give(p, x.curl, x.reusable);
+    if (r && q->bearer)
+        http_response_hide(r, q->bearer);
     if (rc < 0 && !x.from_caller)
         atomic_fetch_add(&p->errors, 1);
     if (rc == 0 || (q->on_data && r && r->complete))

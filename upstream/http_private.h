@@ -58,6 +58,9 @@ struct http_response {
  * forgotten, lines after the end (trailers) are ignored. */
 int http_response_line(struct http_response *r, const char *line, size_t len, struct error *err);
 
+/* Some servers repeat the credential in what they say about it, and that is shown and logged. */
+void http_response_hide(struct http_response *r, const char *secret);
+
 /* `bytes a-b/size` and nothing else, with a <= b < size. */
 bool http_parse_content_range(const char *text, uint64_t *ret_first, uint64_t *ret_last,
                               uint64_t *ret_size);

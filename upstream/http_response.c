@@ -258,6 +258,24 @@ int http_response_line(struct http_response *r, const char *line, size_t len, st
     return field_line(r, line, len, err);
 }
 
+static void hide(struct strbuf *text, const char *secret, size_t len)
+{
+    char *p = text->data, *end = p + text->len;
+    while (p && (p = memmem(p, (size_t)(end - p), secret, len)))
+        for (size_t i = 0; i < len; i++)
+            *p++ = '*';
+}
+
+void http_response_hide(struct http_response *r, const char *secret)
+{
+    size_t len = strlen(secret);
+    /* Content and redirects must stay as they are. What is so short is no secret. */
+    if (r->status < 400 || len < 8)
+        return;
+    hide(&r->fields, secret, len);
+    hide(&r->body, secret, len);
+}
+
 /* The first error's text of a Hub body ({"error": "..."}) or an OCI one ({"errors": [{"code",
  * "message"}]}); "" when the body is neither. */
 static void body_text(const struct http_response *r, char *to, size_t size)

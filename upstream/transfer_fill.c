@@ -14,6 +14,9 @@
 #define BOUNDED_RANGE (1ull << 30)
 #define START_RETRIES 1 /* before the client has a status: fail soon, it can ask again */
 #define START_PATIENCE_S 2
+#define PROGRESS_MIN                                                                               \
+    (64u << 10) /* fewer bytes from a connection are none: it must end some day                    \
+                 */
 #define BACKOFF_MS 200
 #define BACKOFF_MAX_MS 5000
 #define RETRY_AFTER_MAX_S 30
@@ -251,16 +254,20 @@ static int locate(struct transfer *x, struct transfer_location *l, unsigned *fai
 
 static int receive(struct transfer *x, struct transfer_location *l, struct error *err)
 {
-    unsigned failures = 0; /* since bytes last came */
+    unsigned failures = 0; /* since there was progress */
     bool relocated = false;
     while (x->written < x->size) {
         uint64_t before = x->written;
         if (atomic_load(&x->cancel))
             return err_set(err, ERR_CANCELLED, "the transfer was stopped");
         enum outcome outcome = exchange(x, l, err);
-        if (x->written > before) {
+        if (x->written - before >= PROGRESS_MIN || x->written == x->size) {
             failures = 0;
             relocated = false;
+        } else if (outcome == OUT_PROGRESS) {
+            err_set(err, ERR_UPSTREAM, "the upstream gave only %" PRIu64 " of %" PRIu64 " bytes",
+                    x->written - before, x->size - before);
+            outcome = OUT_RETRY;
         }
         if (outcome == OUT_PROGRESS)
             continue;

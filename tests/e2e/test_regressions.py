@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Ways to a wrong file, or to lost bytes, that were open once."""
 
+import contextlib
 import os
+import socket
+import threading
+import time
 import unittest
 
 from blob_case import FILE, LAG, MIB, BlobCase, Pull
@@ -104,6 +108,53 @@ class LostBytes(BlobCase):
         wb.start()
         self.whole(wb, model)
         self.assertLessEqual(self.cdn_bytes(), model.size - 4 * MIB + LAG)
+
+
+class Drips(BlobCase):
+    """A few bytes now and then are no stall; they held a place, and the clients, for ever."""
+
+    upstream = {"retries": 1, "stall_timeout": "1s"}
+
+    def test_a_download(self):
+        wb = self.serve()
+        model = self.cold(wb, 2 * MIB)
+        self.hub.fault("cdn_throttle", rate=200, path=FILE)
+        pull = Pull(wb, model.digest).finish()
+        self.assertFalse(pull.complete)
+        self.assertIn("bytes came in 4 s", wb.log)
+        self.hub.reset()
+        self.whole(wb, model)
+
+    def test_an_answer_of_the_hub(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while True:
+                    connection.sendall(b"X: y\r\n")
+                    time.sleep(0.1)  # the drip itself
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = self.config()
+        config["upstreams"][0]["url"] = url
+        wb = self.serve(config)
+        text = self.pull_error(wb, "hf/org/model", "main", 504)
+        self.assertIn("bytes came in 4 s", text)
+
+
+class Secrets(BlobCase):
+    def test_a_token_that_the_upstream_repeats(self):
+        token = "hf_secret_of_ours"
+        wb = self.serve(env={"HF_TOKEN": token})
+        self.hub.fault("hub_status", status=500, message=f"Invalid credentials: Bearer {token}")
+        text = self.pull_error(wb, "hf/org/model", "main", 502)
+        self.assertIn("Invalid credentials: Bearer ****", text)
+        self.assertNotIn(token, text + wb.log)
 
 
 if __name__ == "__main__":

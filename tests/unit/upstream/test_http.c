@@ -166,6 +166,26 @@ static struct error status_error(const char *header, const char *body)
     return err;
 }
 
+Test(http, hides_a_credential_that_is_repeated)
+{
+    struct http_response *r = calloc(1, sizeof(*r));
+    struct error err = ERROR_INIT;
+    cr_assert_eq(feed(r, "HTTP/1.1 401 No\r\nX-Error-Message: no Bearer hf_secret1\r\n\r\n", &err),
+                 1);
+    strbuf_puts(&r->body, "hf_secret1{\"error\":\"hf_secret1hf_secret1\"}hf_secret1");
+    http_response_hide(r, "hf_secret1");
+    cr_assert_str_eq(http_header(r, "X-Error-Message"), "no Bearer **********");
+    cr_assert_null(strstr(strbuf_str(&r->body), "secret"));
+    cr_assert_eq(r->body.len, 52);
+    http_response_free(r);
+
+    r = calloc(1, sizeof(*r));
+    cr_assert_eq(feed(r, "HTTP/1.1 302 Found\r\nLocation: /?t=hf_secret1\r\n\r\n", &err), 1);
+    http_response_hide(r, "hf_secret1");
+    cr_assert_str_eq(http_header(r, "Location"), "/?t=hf_secret1", "it has to be followed");
+    http_response_free(r);
+}
+
 Test(http, turns_statuses_into_errors)
 {
     struct error e = status_error("HTTP/1.1 401 U\r\nX-Error-Message: Go away\r\n\r\n", "");
