@@ -44,11 +44,13 @@ static int ask_resolve(struct hub *h, const char *id, const char *commit, const 
 }
 
 /* The sha256 and size that an answer of the resolve route promises. Behind a redirect only the
- * X-Linked-... headers speak of the file. */
+ * X-Linked-... headers speak of the file. A file that git itself keeps has an object id for an
+ * ETag; it says nothing of the sha256 (DIGEST_NONE). */
 static int read_promise(const struct hub_answer *a, struct digest *ret, uint64_t *ret_size,
                         struct error *err)
 {
     char where[512], hex[65];
+    bool is_git = false;
     log_url(a->url, where, sizeof(where));
     const char *name = "X-Linked-Etag";
     const char *etag = http_header(a->r, name);
@@ -56,7 +58,9 @@ static int read_promise(const struct hub_answer *a, struct digest *ret, uint64_t
         etag = http_header(a->r, name = "ETag");
     if (!etag)
         return err_set(err, ERR_UPSTREAM, "%s: no X-Linked-Etag in the answer", where);
-    if (!hub_etag_hex(etag, 64, hex))
+    if (strcmp(name, "ETag") == 0)
+        is_git = hub_etag_hex(etag, 40, hex);
+    if (!is_git && !hub_etag_hex(etag, 64, hex))
         return err_set(err, ERR_UPSTREAM, "%s: %s is no sha256: %.100s", where, name, etag);
     uint64_t size;
     const char *linked = http_header(a->r, "X-Linked-Size");
@@ -64,10 +68,9 @@ static int read_promise(const struct hub_answer *a, struct digest *ret, uint64_t
                : a->location || !http_content_length(a->r, &size))
         return err_set(err, ERR_UPSTREAM, "%s: %s X-Linked-Size in the answer%s%.40s", where,
                        linked ? "malformed" : "no", linked ? ": " : "", linked ? linked : "");
-    if (digest_parse_hex(DIGEST_SHA256, hex, ret, err) < 0)
-        return -1;
+    *ret = (struct digest){.alg = DIGEST_NONE};
     *ret_size = size;
-    return 0;
+    return is_git ? 0 : digest_parse_hex(DIGEST_SHA256, hex, ret, err);
 }
 
 int hub_linked_digest(struct hub *h, const char *id, const char *commit, const char *path,
@@ -80,6 +83,9 @@ int hub_linked_digest(struct hub *h, const char *id, const char *commit, const c
     if (ask_resolve(h, id, commit, path, &a, err) < 0 ||
         read_promise(&a, &promised, &promised_size, err) < 0)
         return -1;
+    if (promised.alg == DIGEST_NONE)
+        return err_set(err, ERR_UPSTREAM, "%s: ETag is no sha256",
+                       log_url(a.url, where, sizeof(where)));
     if (promised_size != size)
         return err_set(err, ERR_UPSTREAM,
                        "%s: X-Linked-Size is %" PRIu64 ", the file list says %" PRIu64,
@@ -101,7 +107,7 @@ int hub_locate(struct hub *h, const char *id, const char *commit, const char *pa
         read_promise(&a, &promised, &promised_size, err) < 0)
         return -1;
     log_url(a.url, where, sizeof(where));
-    if (!digest_equal(&promised, sha256))
+    if (promised.alg != DIGEST_NONE && !digest_equal(&promised, sha256))
         return err_set(err, ERR_UPSTREAM, "%s: %s is %s, expected was %s", where,
                        http_header(a.r, "X-Linked-Etag") ? "X-Linked-Etag" : "ETag",
                        digest_format_hex(&promised, got), digest_format_hex(sha256, want));

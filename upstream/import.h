@@ -39,6 +39,10 @@ struct import_result {
 int import_tag(struct importer *i, struct hub *h, const struct reference *r,
                struct import_result *ret, struct error *err);
 
+/* Whether what only the import can make, the config blob, is still held: 1, 0 (import the commit
+ * again), -1. */
+int import_is_whole(struct store *s, const struct manifest *m, struct error *err);
+
 /* Looks for a manifest by digest by importing the current branches and tags (at most the upstream's
  * search_limit commits; whole repository and each quant), newest knowledge wins. Coalesced, and a
  * failure is remembered for negative_ttl_s. ERR_NOT_FOUND lists the commits that were tried and

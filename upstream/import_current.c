@@ -60,6 +60,22 @@ static bool has_note(const struct json *manifest)
     return false;
 }
 
+static int config_is_held(struct store *s, const struct json *manifest, struct error *err)
+{
+    const char *text = json_str(json_get(json_get(manifest, "config"), "digest"));
+    struct digest d;
+    uint64_t size;
+    return text && digest_parse(text, &d, NULL) == 0 ? store_blob_stat(s, &d, &size, err) : 1;
+}
+
+int import_is_whole(struct store *s, const struct manifest *m, struct error *err)
+{
+    _cleanup_json_ struct json *document = NULL;
+    if (json_parse(m->bytes, m->len, &document, NULL) < 0)
+        return 1; /* none of ours: nothing to be made */
+    return config_is_held(s, document, err);
+}
+
 static int is_current(const struct build *b, const struct manifest *m, struct error *err)
 {
     struct store *s = b->importer->store;
@@ -72,9 +88,12 @@ static int is_current(const struct build *b, const struct manifest *m, struct er
         return 0;
     if (hub_config(b->hub)->inspection_required && has_note(document))
         return 0; /* imported under another policy */
+    int rc = config_is_held(s, document, err);
+    if (rc <= 0)
+        return rc;
     struct commit_files list = {0};
-    int rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id,
-                                    b->revision->commit, &list, err);
+    rc = store_commit_files_get(s, hub_config(b->hub)->prefix, b->revision->id, b->revision->commit,
+                                &list, err);
     if (rc <= 0)
         return rc;
     struct select_file *selected = NULL;

@@ -86,6 +86,17 @@ static int no_link(const char *repository, const struct digest *d, struct error 
                    repository, digest_format(d, text));
 }
 
+/* Only an import makes such a blob, and it held it: somebody took its file away. */
+static int bytes_gone(const char *repository, const struct digest *d, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    return err_set(
+        err, ERR_NOT_FOUND,
+        "the file of blob %s is gone from the data directory; pulling the manifest of %s "
+        "by its tag makes it again",
+        digest_format(d, text), repository);
+}
+
 /* Wrong bytes went out for this digest a short while ago, or bytes that a crash took before they
  * were checked: a client that holds some of them must not be given a right end to a wrong
  * beginning.
@@ -145,7 +156,7 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
         if (blob_size(r->blob) != link.size)
             rc = transfer_sizes_differ(blob_size(r->blob), link.size, err);
     } else if (held == 0) {
-        rc = link.has_origin ? join(u, &link, d, r, err) : no_link(repository, d, err);
+        rc = link.has_origin ? join(u, &link, d, r, err) : bytes_gone(repository, d, err);
     }
     link_done(&link);
     return rc;
@@ -170,12 +181,13 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
 {
     struct link link = {0};
     int found = store_link_get(u->store, repository, d, &link, err);
-    bool usable = found > 0 && (link.held || link.has_origin);
-    if (usable)
+    if (found <= 0)
+        return found;
+    int rc = link.held || link.has_origin ? 1 : bytes_gone(repository, d, err);
+    if (rc > 0)
         *ret_size = link.size;
-    if (found > 0)
-        link_done(&link);
-    return found < 0 ? -1 : usable;
+    link_done(&link);
+    return rc;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

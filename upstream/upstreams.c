@@ -151,8 +151,14 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
         return -1;
     if (!h)
         return known ? answer_tag(u, r, &tag, a, err) : missing(r, err);
-    if (known && is_fresh(h, &tag, r->tag))
-        return answer_tag(u, r, &tag, a, err);
+    if (known && is_fresh(h, &tag, r->tag)) {
+        if (answer_tag(u, r, &tag, a, err) < 0)
+            return -1;
+        int whole = import_is_whole(u->store, &a->manifest, err);
+        if (whole)
+            return whole < 0 ? -1 : 0;
+        manifest_answer_done(a);
+    }
 
     struct import_result result;
     a->imported = true;

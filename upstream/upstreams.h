@@ -43,7 +43,8 @@ enum reader_kind { READER_HIT, READER_FILL, READER_JOIN }; /* held; started or j
  * so that a failure is still a status. ERR_NOT_FOUND: no link in that repository. */
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
                 struct reader **ret, struct error *err);
-/* Size and presence without opening: 1 found, 0 no link, -1. */
+/* Size and presence without opening: 1 found, 0 no link, -1 (ERR_NOT_FOUND: a link, but its bytes
+ * are gone and have no origin). */
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
                 uint64_t *ret_size, struct error *err);
 uint64_t reader_size(const struct reader *r);

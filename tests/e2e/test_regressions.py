@@ -8,8 +8,8 @@ import threading
 import time
 import unittest
 
-from blob_case import FILE, LAG, MIB, BlobCase, Pull
-from harness import Sparse, paths_of
+from blob_case import FILE, LAG, MIB, REPO, BlobCase, Pull
+from harness import Sparse, paths_of, sha256
 
 
 class WrongFiles(BlobCase):
@@ -108,6 +108,30 @@ class LostBytes(BlobCase):
         wb.start()
         self.whole(wb, model)
         self.assertLessEqual(self.cdn_bytes(), model.size - 4 * MIB + LAG)
+
+
+class FilesThatAreGone(BlobCase):
+    def test_every_file_of_a_repository(self):
+        """Whoever deletes under blobs/ costs a download, and does not break a repository: small
+        files could not be located again, and the config blob was never made again."""
+        wb = self.serve()
+        self.cold(wb, MIB)
+        for tag in ("main", self.hub.repo(REPO).branches["main"]):
+            _, manifest = self.pull_manifest(wb, "hf/org/model", tag)
+            blobs = [manifest["config"], *manifest["layers"]]
+            for blob in blobs:
+                self.assertEqual(wb.blob("hf/org/model", blob["digest"])[0], 200)
+            for blob in blobs:
+                hex_ = blob["digest"].split(":")[1]
+                os.unlink(os.path.join(wb.data, "blobs/sha256", hex_[:2], hex_))
+            status, _, body = wb.blob("hf/org/model", blobs[0]["digest"])
+            self.assertEqual(status, 404)
+            self.assertIn(b"gone from the data directory", body)
+            _, again = self.pull_manifest(wb, "hf/org/model", tag)
+            self.assertEqual(again, manifest)
+            for blob in blobs:
+                status, _, body = wb.blob("hf/org/model", blob["digest"])
+                self.assertEqual((status, sha256(body)), (200, blob["digest"]))
 
 
 class Drips(BlobCase):

@@ -544,6 +544,28 @@ Test(hub, locates_files)
     env_free(e);
 }
 
+/* A small file that was held and is gone. Its sha256 is known, so its bytes can still be told. */
+Test(hub, locates_what_git_itself_keeps)
+{
+    struct env *e = env_new(NULL, 0);
+    struct hub_location l;
+    script_reply(e->hub, HEAD_FILE, NULL,
+                 "200 OK\r\nContent-Length: 10\r\nX-Repo-Commit: " COMMIT "\r\nETag: \"%.40s\"",
+                 SHA);
+    cr_assert_eq(locate(e, &l), 0, "%s", e->err.text);
+    hub_location_done(&l);
+    script_reply(e->hub, HEAD_FILE, NULL,
+                 "200 OK\r\nContent-Length: 9\r\nX-Repo-Commit: " COMMIT "\r\nETag: \"%.40s\"",
+                 SHA);
+    failed(e, locate(e, &l), ERR_UPSTREAM, "Content-Length is 9");
+    script_reply(e->hub, HEAD_FILE, NULL,
+                 "302 F\r\nLocation: %s\r\nX-Repo-Commit: " COMMIT
+                 "\r\nX-Linked-Size: 10\r\nX-Linked-Etag: \"%.40s\"",
+                 script_url(e->cdn, "/x"), SHA);
+    failed(e, locate(e, &l), ERR_UPSTREAM, "X-Linked-Etag is no sha256");
+    env_free(e);
+}
+
 Test(hub, locates_nothing_else)
 {
     struct env *e = env_new("s3cret", 0);
