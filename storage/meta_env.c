@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 _Static_assert(sizeof(size_t) == 8, "the memory map needs a 64-bit address space");
 
@@ -95,6 +96,30 @@ void meta_reserve(struct meta *m)
         m->reserved = used + RESERVE;
 }
 
+/* A data.mdb that was cut short kills whoever touches what is missing (SIGBUS). Zeros in its place
+ * are no page of LMDB's, so it says that the file is damaged instead. (Not refused here: the end
+ * may rightly be missing, when the last pages were allocated and freed again unwritten.) */
+static int fill_short_file(struct meta *m, struct error *err)
+{
+    MDB_envinfo info;
+    MDB_stat st;
+    mdb_filehandle_t fd;
+    struct stat file;
+    int rc = mdb_env_info(m->env, &info);
+    if (rc == 0)
+        rc = mdb_env_stat(m->env, &st);
+    if (rc == 0)
+        rc = mdb_env_get_fd(m->env, &fd);
+    if (rc != 0)
+        return meta_failed(m, rc, "info", err);
+    uint64_t used = ((uint64_t)info.me_last_pgno + 1) * st.ms_psize;
+    if (fstat(fd, &file) < 0)
+        return err_errno(err, "%s/data.mdb", m->dir);
+    if ((uint64_t)file.st_size < used && used <= info.me_mapsize && ftruncate(fd, (off_t)used) < 0)
+        return err_errno(err, "%s/data.mdb", m->dir);
+    return 0;
+}
+
 static int open_env(struct meta *m, unsigned readers, size_t map_size, int *ret_rc)
 {
     int rc = mdb_env_create(&m->env);
@@ -153,6 +178,8 @@ int meta_open(const char *dir, unsigned max_readers, struct meta **ret, struct e
     int dead = 0;
     if (r == 0 && (rc = mdb_reader_check(m->env, &dead)) != 0)
         r = meta_failed(m, rc, "reader check", err);
+    if (r == 0)
+        r = fill_short_file(m, err);
     if (r == 0)
         r = open_databases(m, err);
     if (r == 0)

@@ -152,6 +152,21 @@ Test(datadir, works_under_an_address_space_limit)
 #endif
 }
 
+/* LMDB reads its file through a map, and a missing page would kill the process (SIGBUS). */
+Test(datadir, a_file_of_rows_that_was_cut_is_an_error)
+{
+    struct store *s = open_store();
+    put_text(s, "something");
+    store_close(s);
+    char path[500];
+    struct error err = ERROR_INIT;
+    struct store_options o = {.dir = data_dir()};
+    snprintf(path, sizeof(path), "%s/meta/data.mdb", data_dir());
+    cr_assert(truncate(path, 8192) == 0); /* the two heads stay */
+    cr_assert(store_open(&o, &s, &err) < 0);
+    cr_assert(strstr(err.text, "the metadata is damaged"), "%s", err.text);
+}
+
 /* ---- damaged rows ---- */
 
 static const char *const db_names[] = {"state",   "blobs",     "incoming", "links",
