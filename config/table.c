@@ -92,7 +92,9 @@ static const struct config_key keys[] = {
      NULL, NULL, "longest time to connect", false},
     {"upstreams[].stall_timeout", KEY_DURATION, UP(stall_timeout_s), 1, HOUR, "30s", NULL,
      NULL, NULL,
-     "a connection on which nothing comes for so long is given up and resumed", false},
+     "a connection on which nothing comes for so long is given up and resumed; also one that brings "
+     "less than 1 KiB a second, after four times as long",
+     false},
     {"upstreams[].retries", KEY_NUMBER, UP(retries), 0, 100, "5", NULL, "attempts", NULL,
      "attempts of a broken download that get no further, one after the other, before it fails",
      false},
