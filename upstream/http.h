@@ -3,9 +3,9 @@
  * Rules kept here for everybody: HTTP/1.1; no redirect is ever followed (callers look at Location
  * and decide); no content coding is asked for or decoded; a body shorter or longer than its
  * Content-Length is an error; only http and https; a proxy only when configured; a connection that
- * moves nothing for stall_timeout, or less than 1 KiB a second for four of them, is given up; there is
- * no limit on the total time. Credentials go into the one request they are given for. Error texts
- * name the host and path, never a query or the bearer that the upstream repeated.
+ * moves nothing for stall_timeout, or less than 1 KiB a second for four of them, is given up; there
+ * is no limit on the total time. Credentials go into the one request they are given for. Error
+ * texts name the host and path, never a query or the bearer that the upstream repeated.
  *
  * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
  * wait for a place. The program has to ignore SIGPIPE: a TLS write to a closed connection raises
