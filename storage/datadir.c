@@ -1,5 +1,6 @@
 /* The data directory as a whole: who has it, and which format is in it. Both are settled before
  * anything in it is read, for an older program must not touch what it does not know. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -130,6 +131,38 @@ static int check_format(const char *dir, struct error *err)
     return 0;
 }
 
+static bool has_entries(const char *path)
+{
+    DIR *d = opendir(path);
+    bool found = false;
+    for (struct dirent *e; d && !found && (e = readdir(d));)
+        found = e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* Blobs without rows would be taken for a new, empty store, and the next gc would remove them all.
+ */
+static int check_metadata(const char *dir, struct error *err)
+{
+    _cleanup_free_ char *data = path_in(dir, "meta/data.mdb");
+    _cleanup_free_ char *sha256 = path_in(dir, "blobs/sha256");
+    _cleanup_free_ char *sha512 = path_in(dir, "blobs/sha512");
+    struct stat st;
+    if (!data || !sha256 || !sha512)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (stat(data, &st) == 0 && st.st_size > 0)
+        return 0;
+    if (!has_entries(sha256) && !has_entries(sha512))
+        return 0;
+    return err_set(
+        err, ERR_IO,
+        "%s is missing or empty, but there are blobs: put it back from a backup, or move "
+        "%s away and start with a new directory",
+        data, dir);
+}
+
 int datadir_open(const char *dir, int *ret_lock_fd, struct error *err)
 {
     _cleanup_close_ int fd = -1;
@@ -137,7 +170,8 @@ int datadir_open(const char *dir, int *ret_lock_fd, struct error *err)
     if (!meta)
         return err_set(err, ERR_NOMEM, "out of memory");
     if (fs_mkdir_p(dir, 0750, err) < 0 || take_lock(dir, &fd, err) < 0 ||
-        check_format(dir, err) < 0 || fs_mkdir_p(meta, 0750, err) < 0 || fs_sync_dir(dir, err) < 0)
+        check_format(dir, err) < 0 || check_metadata(dir, err) < 0 ||
+        fs_mkdir_p(meta, 0750, err) < 0 || fs_sync_dir(dir, err) < 0)
         return -1;
     *ret_lock_fd = TAKE_FD(fd);
     return 0;

@@ -74,6 +74,27 @@ static void write_file(const char *name, const char *text)
     fclose(f);
 }
 
+Test(datadir, lost_metadata_is_not_taken_for_a_new_store)
+{
+    static const char *const leftovers[] = {NULL, ""};
+    struct error err = ERROR_INIT;
+    struct store *s = open_store();
+    store_close(s);
+    char path[400];
+    snprintf(path, sizeof(path), "%s/meta/data.mdb", data_dir());
+    cr_assert(unlink(path) == 0 && try_open(&err) == 0, "nothing was stored yet: %s", err.text);
+    s = open_store();
+    put_text(s, "a blob");
+    store_close(s);
+    for (size_t i = 0; i < 2; i++) {
+        unlink(path);
+        if (leftovers[i])
+            write_file("meta/data.mdb", leftovers[i]);
+        cr_assert(try_open(&err) == -1 && err.code == ERR_IO, "%s", err.text);
+        cr_assert(strstr(err.text, path), "%s", err.text);
+    }
+}
+
 Test(datadir, a_newer_format_is_refused_before_anything_is_read)
 {
     struct error err = ERROR_INIT;
