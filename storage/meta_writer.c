@@ -87,6 +87,7 @@ static struct meta_op *take_batch(struct meta *m)
 static void *writer_thread(void *arg)
 {
     struct meta *m = arg;
+    pthread_setname_np(pthread_self(), "meta-writer");
     pthread_mutex_lock(&m->lock);
     for (;;) {
         struct meta_op *batch = take_batch(m);

@@ -301,6 +301,7 @@ static void *thread_main(void *arg)
     struct blob *blob = NULL;
     uint64_t began = clock_monotonic_ms();
 
+    pthread_setname_np(pthread_self(), "transfer");
     int rc = run(x, &blob, &error);
     atomic_fetch_add(rc < 0 ? &t->stats.failed : &t->stats.completed, 1);
     if (rc < 0 && error.code == ERR_DIGEST_MISMATCH)
