@@ -18,6 +18,10 @@ static int run_check(const struct command *self, int argc, char **argv)
     struct config_flags flags = {.file = file};
     if (config_load(&flags, environ, &c, &err) < 0)
         return command_failed(&err);
+    if (config_check_access(c, &err) < 0) {
+        err_wrap(&err, "%s", file);
+        return command_failed(&err);
+    }
     printf("%s: ok\n", file);
     return finish_output();
 }

@@ -109,7 +109,8 @@ static int start(const struct config *c, struct running *r, struct error *err)
         .max_readers = c->max_clients + 64,
         .free_floor_percent = c->free_floor_percent,
     };
-    if (store_open(&options, &r->store, err) < 0 ||
+    /* Ahead of the store: what is refused anyway leaves no data directory behind. */
+    if (config_check_access(c, err) < 0 || store_open(&options, &r->store, err) < 0 ||
         upstreams_new(c, r->store, &r->upstreams, err) < 0)
         return -1;
     return server_start(c, r->store, r->upstreams, &r->server, err);

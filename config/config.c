@@ -202,6 +202,18 @@ int config_parse_text(const char *name, const char *text, size_t len, struct con
     return 0;
 }
 
+int config_check_access(const struct config *c, struct error *err)
+{
+    if (c->n_access > 0 || url_host_is_loopback(c->listen_host))
+        return 0;
+    bool is_v6 = strchr(c->listen_host, ':') != NULL;
+    return err_set(err, ERR_DENIED,
+                   "refusing to listen on %s%s%s:%u without access rules: anyone could read and "
+                   "delete; add \"access\": [{\"repositories\": \"**\", \"allow\": [\"pull\"]}] "
+                   "to the configuration (or WEIGHBRIDGE_ACCESS), or listen on 127.0.0.1",
+                   is_v6 ? "[" : "", c->listen_host, is_v6 ? "]" : "", c->listen_port);
+}
+
 bool config_access_allows(const struct config *c, const char *repository, enum access_action action)
 {
     if (c->n_access == 0)

@@ -109,6 +109,9 @@ void config_flags_help(struct strbuf *to);
 /* Whether anonymous clients may do this to the repository. */
 bool config_access_allows(const struct config *c, const char *repository,
                           enum access_action action);
+/* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
+ * loopback address and there are no access rules. */
+int config_check_access(const struct config *c, struct error *err);
 /* The upstream whose prefix starts this repository name (`prefix/...`), NULL = local. */
 const struct config_upstream *config_upstream_of(const struct config *c, const char *repository);
 

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include <arpa/inet.h>
-
 #include "config/config_private.h"
 
 /* First of two spellings that is set; the lower-case one wins, as in curl. */
@@ -15,17 +13,6 @@ static const char *either(char **environ_, const char *lower, const char *upper,
     const char *value = environment_get(environ_, lower);
     *ret = value ? lower : upper;
     return value ? value : environment_get(environ_, upper);
-}
-
-static bool is_loopback(const char *host)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-    if (strcasecmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 /* One entry of NO_PROXY: "*", a host, or a domain whose hosts it covers, with or without the dot
@@ -74,7 +61,8 @@ static int take_from_environment(struct config *c, size_t i, char **environ_, st
     _cleanup_strbuf_ struct strbuf proxy = STRBUF_INIT;
     if (!host)
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (is_loopback(host) || is_excepted(either(environ_, "no_proxy", "NO_PROXY", &unused), host))
+    if (url_host_is_loopback(host) ||
+        is_excepted(either(environ_, "no_proxy", "NO_PROXY", &unused), host))
         return 0;
     strbuf_printf(&proxy, "%s%s", strstr(value, "://") ? "" : "http://", value);
     if (strbuf_failed(&proxy))

@@ -13,6 +13,8 @@
 const char *url_check(const char *url, const char *schemes, bool may_have_user);
 /* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
 char *url_host(const char *url);
+/* The host is localhost or an address of this machine's own loopback network. */
+bool url_host_is_loopback(const char *host);
 
 /* The n digits at s, at most five; they may be over PORT_MAX. */
 bool port_parse(const char *s, size_t n, unsigned *ret);

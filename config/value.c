@@ -396,9 +396,10 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
     case KEY_ACTIONS:
         return set_actions(field, key, node, at, err);
     case KEY_SECRET:
-        return place_fail(at, err,
-                          "a secret does not belong into the configuration file: use token_file or "
-                          "an environment variable");
+        return place_fail(
+            at, err,
+            "a secret does not belong in the configuration file: use token_file or an "
+            "environment variable");
     case KEY_UPSTREAMS:
     case KEY_ACCESS_LIST:
         break; /* lists of objects are document.c's */
@@ -419,9 +420,11 @@ int value_set_text(void *base, const struct config_key *key, const char *text,
     unsigned line = 0;
     if (!is_plain(key->type)) {
         struct error why = ERROR_INIT;
-        if (jsonc_parse(text, strlen(text), &node, &line, &why) < 0)
+        if (jsonc_parse(text, strlen(text), &node, &line, &why) == 0)
+            return value_set(base, key, node, at, err);
+        /* A bare word: what the key wants is more use than what JSON makes of it. */
+        if (key->type >= KEY_GLOBS || (*text != '\0' && strchr("[{\"", *text)))
             return place_fail(at, err, "is not JSON: %s", why.text);
-        return value_set(base, key, node, at, err);
     }
     node = calloc(1, sizeof(*node));
     if (!node || replace_text(&node->text, text, strlen(text), err) < 0)

@@ -83,6 +83,8 @@ static int real_port(int fd, unsigned *ret, struct error *err)
 int listen_open(const struct config *c, int *ret_fd, char *url, size_t url_size, struct error *err)
 {
     char address[300], port_text[8];
+    if (config_check_access(c, err) < 0)
+        return -1;
     format_address(c->listen_host, c->listen_port, address, sizeof(address));
     snprintf(port_text, sizeof(port_text), "%u", c->listen_port);
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -95,13 +97,6 @@ int listen_open(const struct config *c, int *ret_fd, char *url, size_t url_size,
                        "cannot listen on %s: %s; correct \"listen\" (--listen, "
                        "WEIGHBRIDGE_LISTEN)",
                        address, gai_strerror(r));
-    if (c->n_access == 0 && !address_is_loopback(found->ai_addr))
-        return err_set(err, ERR_DENIED,
-                       "refusing to listen on %s without access rules: anyone could read and "
-                       "delete; add \"access\": [{\"repositories\": \"**\", \"allow\": "
-                       "[\"pull\"]}] to the configuration (or WEIGHBRIDGE_ACCESS), or listen on "
-                       "127.0.0.1",
-                       address);
     _cleanup_close_ int fd =
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

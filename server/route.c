@@ -25,8 +25,10 @@ static int copy_reference(const char *s, size_t n, char *buf, size_t size, struc
         char c = s[i];
         if (c == '%') {
             if (n - i < 3 || s[i + 1] != '3' || (s[i + 2] != 'A' && s[i + 2] != 'a'))
-                return err_set(err, ERR_INVALID,
-                               "a tag or digest needs no percent-encoding, and only %%3A is read");
+                return err_set(
+                    err, ERR_INVALID,
+                    "of percent-encodings only %%3A is read in a tag or digest; a revision "
+                    "that is no tag, such as one with '/', is pulled by its commit");
             c = ':';
             i += 2;
         }
@@ -218,11 +220,13 @@ int query_get_count(const char *query, size_t max, size_t *ret, struct error *er
     if (r == 0)
         return 0;
     if (r < 0)
-        return err_set(err, ERR_UNSUPPORTED, "the page size \"n\" is not a number");
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the page size \"n\" must be a whole number, 0 or more");
     size_t n = 0;
     for (const char *p = text; *p; p++) {
         if (*p < '0' || *p > '9')
-            return err_set(err, ERR_UNSUPPORTED, "the page size \"n\" is not a number");
+            return err_set(err, ERR_UNSUPPORTED,
+                           "the page size \"n\" must be a whole number, 0 or more");
         n = n >= max ? max : n * 10 + (size_t)(*p - '0');
     }
     if (!*text)

@@ -78,10 +78,16 @@ void manifest_answer_done(struct manifest_answer *a)
 
 /* ---- manifests ---------------------------------------------------------------------------- */
 
-static int missing(const struct reference *r, struct error *err)
+static int missing(const struct upstreams *u, const struct reference *r, struct error *err)
 {
     char text[REFERENCE_TEXT_MAX];
-    return err_set(err, ERR_NOT_FOUND, "%s is not here", reference_format(r, text));
+    reference_format(r, text);
+    if (config_upstream_of(u->config, r->repository) || u->config->n_upstreams == 0)
+        return err_set(err, ERR_NOT_FOUND, "%s is not here", text);
+    return err_set(
+        err, ERR_NOT_FOUND,
+        "%s is not here, and its name begins with no upstream's prefix (as \"%s/...\" does)", text,
+        u->config->upstreams[0].prefix);
 }
 
 static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct reference *r,
@@ -91,12 +97,12 @@ static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct r
     if (found)
         return found < 0 ? -1 : 0;
     if (!h)
-        return missing(r, err);
+        return missing(u, r, err);
     a->imported = true;
     if (import_search(u->importer, h, r, err) < 0)
         return -1;
     found = store_manifest_get(u->store, r->repository, &r->digest, &a->manifest, err);
-    return found > 0 ? 0 : found < 0 ? -1 : missing(r, err);
+    return found > 0 ? 0 : found < 0 ? -1 : missing(u, r, err);
 }
 
 static int answer_tag(struct upstreams *u, const struct reference *r, const struct tag *tag,
@@ -106,7 +112,7 @@ static int answer_tag(struct upstreams *u, const struct reference *r, const stru
     if (found < 0)
         return -1;
     if (found == 0)
-        return missing(r, err);
+        return missing(u, r, err);
     memcpy(a->commit, tag->commit, sizeof(a->commit));
     return 0;
 }
@@ -150,7 +156,7 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
     if (known < 0)
         return -1;
     if (!h)
-        return known ? answer_tag(u, r, &tag, a, err) : missing(r, err);
+        return known ? answer_tag(u, r, &tag, a, err) : missing(u, r, err);
     if (known && is_fresh(h, &tag, r->tag)) {
         if (answer_tag(u, r, &tag, a, err) < 0)
             return -1;

@@ -129,6 +129,11 @@ class Config(Case):
                                     ' {"prefix": "b", "ulr": "x"}]}')
         self.check("config", "check", bad, status=1,
                    err=f'weighbridge: {bad}:3: upstreams[1].ulr: unknown key; did you mean "url"?')
+        exposed = self.file("open.json", '{"listen": "0.0.0.0:5000"}')
+        self.check("config", "check", exposed, status=1,
+                   err=f'{exposed}: refusing to listen on 0.0.0.0:5000 without access rules')
+        self.check("config", "check", exposed,
+                   env={"WEIGHBRIDGE_ACCESS": '[{"repositories": "**", "allow": ["pull"]}]'})
         self.check("config", "check", "/nonexistent", status=1, err="/nonexistent: No such file")
         self.check("config", "check", good, status=1, env={"WEIGHBRIDGE_LISTN": "x"},
                    err="the nearest known one is WEIGHBRIDGE_LISTEN")
@@ -343,13 +348,14 @@ class Serve(Case):
             self.check("serve", "--data", "d", "--listen", address, status=1, err=address)
         self.file("plain", "")
         for args, words in (
-                (["--listen", "0.0.0.0:0", "--data", "d"], "access"),
+                (["--listen", "0.0.0.0:0", "--data", "exposed"], "access"),
                 (["--listen", "nowhere"], "--listen: listen: "),
                 (["--listen", "127.0.0.1:0", "--data", "plain"], "plain"),
                 (["--listen", "127.0.0.1:0", "--data", "plain/x"], "plain"),
                 (["--config", "/nonexistent"], "/nonexistent"),
                 (["--hub", "huggingface.co"], "--hub: upstreams[0].url: must begin with http://")):
             self.check("serve", *args, status=1, err=words)
+        self.assertFalse(os.path.exists(os.path.join(self.dir, "exposed")), "no store is made")
 
     def test_second_server_on_a_directory(self):
         with Server(self) as server:

@@ -188,7 +188,10 @@ Test(load, variables_are_checked_like_the_file)
     refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LIMITS_CLIENTS=0"),
             "WEIGHBRIDGE_LIMITS_CLIENTS: limits.clients: must be a whole number from 1 to 100000");
     refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LIMITS_CLIENTS=many"),
-            "limits.clients: is not JSON");
+            "WEIGHBRIDGE_LIMITS_CLIENTS: limits.clients: must be a number, not a string");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_ALLOW_PICKLE=yes"),
+            "must be true or false, not a string");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_LIMITS_CLIENTS=[1"), "is not JSON");
     refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_ALLOW_PICKLE=1"),
             "must be true or false, not a number");
     refused((struct config_flags){.listen = "x"}, ENV(), "--listen: listen: ");

@@ -337,7 +337,7 @@ Test(values, upstreams)
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"inspection\":\"no\"}]}",
             "is not one of best-effort|required");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"token\":\"hf_secret\"}]}",
-            "f.json:1: upstreams[0].token: a secret does not belong into the configuration file");
+            "f.json:1: upstreams[0].token: a secret does not belong in the configuration file");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"aliases\":{\"A/b\":\"x\",\"a/b\":\"y\"}}]}",
             "\"a/b\" comes twice");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"aliases\":{\"-a\":\"x\"}}]}",
