@@ -140,6 +140,38 @@ class BrokenConnections(FaultCase):
         self.assertIn("127.0.0.1", text)
         self.recover(reusing=at)
 
+    def test_failures_half_way_keep_what_is_there(self):
+        """Half of the file comes, its URL is refused then, and the Hub has no better answer."""
+        half = SIZE // 2
+        for i, (name, settings, words) in enumerate((
+                ("hub_status", {"status": 401, "code": "GatedRepo"}, ("gated",)),
+                ("hub_status", {"status": 403, "code": "GatedRepo"}, ("gated",)),
+                ("hub_status", {"status": 404, "code": "EntryNotFound"}, ()),
+                ("hub_status", {"status": 429, "retry_after": 1}, ("429",)),
+                ("hub_status", {"status": 500}, ("500",)),
+                ("hub_headers", {"set": {"X-Repo-Commit": OTHER_COMMIT}}, ("X-Repo-Commit",)),
+                ("hub_headers", {"set": {"X-Linked-Etag": f'"{"a" * 64}"'}}, ("X-Linked-Etag",)),
+                ("hub_stall", {"seconds": 100}, ()))):
+            with self.subTest(name, **settings):
+                repo, seen = f"hf/org/half{i}", len(self.wb.log)
+                model = self.cold(self.wb, SIZE, i + 1, f"Org/Half{i}")
+                self.hub.fault("cdn_cut", offset=half, path=FILE, times=1)
+                self.hub.fault("cdn_status", status=403, path=FILE, skip=1)
+                self.hub.fault(name, kind="resolve", skip=1, **settings)
+                pull = Pull(self.wb, model.digest, name=repo)
+                self.assertEqual(pull.status, 200)
+                pull.finish()
+                self.assertFalse(pull.complete)
+                pull.close()
+                self.until("the download to end", lambda: "event=transfer" in self.wb.log[seen:])
+                for word in words:
+                    self.assertIn(word, self.wb.log[seen:])
+                self.assertFalse(self.held(self.wb, model.digest))
+                self.hub.clear_faults()
+                before = self.cdn_bytes()
+                self.whole(self.wb, model, repo)
+                self.assertEqual(self.cdn_bytes() - before, SIZE - half, "no byte twice")
+
     def test_peer_bug_5_what_comes_is_a_prefix(self):
         self.hub.fault("cdn_cut", offset=2 * MIB, path=FILE)
         pull = Pull(self.wb, self.model.digest)
