@@ -195,6 +195,14 @@ static int read_tag(void *ctx, struct outcome *ret, struct error *err)
     return no_reading(a, &readings[n - 1], err);
 }
 
+/* What is shared and remembered is the answer to this spelling: on a Hub that does not redirect,
+ * another case of the name has another one. */
+static const char *tag_key(const struct reference *r, char buf[static REFERENCE_TEXT_MAX])
+{
+    snprintf(buf, REFERENCE_TEXT_MAX, "%s:%s", r->as_given, r->tag);
+    return buf;
+}
+
 static int read_tag_and_note(void *ctx, struct outcome *ret, struct error *err)
 {
     struct asked *a = ctx;
@@ -202,8 +210,8 @@ static int read_tag_and_note(void *ctx, struct outcome *ret, struct error *err)
     char key[REFERENCE_TEXT_MAX];
     int rc = read_tag(a, ret, err);
     if (rc < 0)
-        memory_note(&a->importer->memory, c->prefix, reference_format(a->reference, key),
-                    c->negative_ttl_s, err);
+        memory_note(&a->importer->memory, c->prefix, tag_key(a->reference, key), c->negative_ttl_s,
+                    err);
     return rc;
 }
 
@@ -215,7 +223,7 @@ int import_tag(struct importer *i, struct hub *h, const struct reference *r,
     char key[REFERENCE_TEXT_MAX];
     if (!err)
         err = &local;
-    reference_format(r, key);
+    tag_key(r, key);
     if (memory_check(&i->memory, hub_config(h)->prefix, key, err) < 0 ||
         asked_init(&a, i, h, r, err) < 0)
         return -1;

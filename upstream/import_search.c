@@ -180,10 +180,11 @@ static int run(struct search *s, struct error *err)
 }
 
 /* A search that found nothing has imported all that there is: it answers for every digest of the
- * repository, for as long as it is remembered. So it is shared and remembered by repository. */
+ * repository, for as long as it is remembered. So it is shared and remembered by repository, in the
+ * spelling that was asked for (see tag_key()). */
 static const char *search_key(const struct reference *r, char buf[static REFERENCE_TEXT_MAX])
 {
-    snprintf(buf, REFERENCE_TEXT_MAX, "%s@", r->repository);
+    snprintf(buf, REFERENCE_TEXT_MAX, "%s@", r->as_given);
     return buf;
 }
 

@@ -22,7 +22,7 @@ TOKEN = "hf_" + "a" * 34
 
 
 def quants(*labels, name="tiny"):
-    return {f"{name}-{label}.gguf": gguf_file(TINY, fill=label[-1].encode()) for label in labels}
+    return {f"{name}-{label}.gguf": gguf_file(TINY, fill=label.encode()) for label in labels}
 
 
 class ImportTest(EndToEnd):
@@ -358,8 +358,14 @@ class Names(ImportTest):
         wb = self.serve(aliases={"short": "Org/Model", "org/model": "Org/Model"})
         self.assertEqual(self.source(wb, "hf/short"), "https://huggingface.co/Org/Model")
         self.assertEqual(self.source(wb, "hf/org/model"), "https://huggingface.co/Org/Model")
-        without = self.serve()
+        without = self.serve(negative_ttl="1h")
         self.pull_error(without, "hf/org/model", "main", 404)
+        # what was remembered of the wrong spelling is nothing about the right one
+        digest = self.pull_manifest(without, "hf/Org/Model", "main")[0]
+        self.assertEqual(self.pull_manifest(without, "hf/org/model", "main")[0], digest)
+        fresh = self.serve(negative_ttl="1h")
+        self.pull_error(fresh, "hf/org/model", digest, 404)
+        self.pull_manifest(fresh, "hf/Org/Model", digest)
 
     def test_unknown_repository(self):
         wb = self.serve()
