@@ -218,8 +218,10 @@ bool config_access_allows(const struct config *c, const char *repository, enum a
 {
     if (c->n_access == 0)
         return true;
+    /* Names reach us in lower case; a rule that is written as the Hub spells them ("hf/Org/...")
+     * has to hold all the same, most of all when it forbids something. */
     for (size_t i = 0; i < c->n_access; i++)
-        if (fnmatch(c->access[i].repositories, repository, 0) == 0)
+        if (fnmatch(c->access[i].repositories, repository, FNM_CASEFOLD) == 0)
             return (c->access[i].allow & (unsigned)action) == (unsigned)action;
     return false;
 }

@@ -54,7 +54,7 @@ struct config_upstream {
 enum access_action { ACCESS_PULL = 1, ACCESS_PUSH = 2, ACCESS_DELETE = 4, ACCESS_ADMIN = 8 };
 
 struct config_access {
-    char *repositories; /* glob */
+    char *repositories; /* glob; upper and lower case are the same, as in repository names */
     unsigned allow;     /* bits of enum access_action, for anonymous clients */
 };
 

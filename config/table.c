@@ -109,7 +109,7 @@ static const struct config_key keys[] = {
      "what clients may do, the first rule that matches a repository counts; not set: everything, "
      "and only on a loopback address", false},
     {"access[].repositories", KEY_TEXT, ACCESS(repositories), 0, 1000, NULL, NULL, NULL, NULL,
-     "glob over repository names (`*` also matches `/`); `**`: all", true},
+     "glob over repository names in any case (`*` also matches `/`); `**`: all", true},
     {"access[].allow", KEY_ACTIONS, ACCESS(allow), 0, 0, NULL, "pull|push|delete|admin", NULL, NULL,
      "list of what is allowed; empty: nothing", true},
 };

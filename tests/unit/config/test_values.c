@@ -371,6 +371,11 @@ Test(values, access)
     cr_assert_not(config_access_allows(c, "other", ACCESS_PULL));
     cr_assert_not(config_access_allows(c, "team/x", ACCESS_PULL | ACCESS_DELETE));
     config_free(c);
+    c = parse("{\"access\":[{\"repositories\":\"hf/Org/*\",\"allow\":[]},"
+              "{\"repositories\":\"**\",\"allow\":[\"pull\"]}]}");
+    cr_assert_not(config_access_allows(c, "hf/org/name", ACCESS_PULL));
+    cr_assert(config_access_allows(c, "hf/other/name", ACCESS_PULL));
+    config_free(c);
     c = parse("{}");
     cr_assert(config_access_allows(c, "anything", ACCESS_ADMIN));
     config_free(c);
