@@ -215,6 +215,9 @@ static CURLcode set_transport(CURL *curl, const struct http_pool *p)
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)p->connect_timeout_s * 1000L);
     SET(CURLOPT_BUFFERSIZE, 131072L);
     SET(CURLOPT_MAXCONNECTS, 4L);
+    /* Else giving up, or being cancelled, waits for a name server that does not answer; so the
+     * look-up is left to end by itself. */
+    SET(CURLOPT_QUICK_EXIT, 1L);
     if (p->ca.len) {
         struct curl_blob ca = {.data = p->ca.data, .len = p->ca.len, .flags = CURL_BLOB_NOCOPY};
         SET(CURLOPT_CAINFO_BLOB, &ca);

@@ -1,4 +1,8 @@
 #include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
+#include <semaphore.h>
 
 #include "base/clock.h"
 #include "script_server.h"
@@ -603,4 +607,57 @@ Test(http, shares_places_between_threads)
     unsigned connections = script_connections(s);
     script_stop(s);
     cr_assert(connections <= 3, "%u connections", connections);
+}
+
+/* ---- a name server that does not answer ------------------------------------------------------ */
+
+static sem_t asked, answer;
+
+/* Stands in front of the C library's: `stuck.test` is looked up until the test posts `answer`. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **ret)
+{
+    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    if (node && strcmp(node, "stuck.test") == 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 20; /* far more than a failing test needs to fail */
+        sem_post(&asked);
+        while (sem_timedwait(&answer, &until) < 0 && errno == EINTR) {
+        }
+        return EAI_AGAIN;
+    }
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    return real(node, service, hints, ret);
+}
+
+Test(http, does_not_wait_for_a_name)
+{
+    struct http_pool *p = NULL;
+    struct error err = ERROR_INIT;
+    struct http_options o = {.connect_timeout_s = 1};
+    struct ask a = {.q = {.method = "GET", .url = "http://stuck.test/"}};
+    pthread_t thread;
+    uint64_t start = clock_monotonic_ms();
+    sem_init(&asked, 0, 0);
+    sem_init(&answer, 0, 0);
+    cr_assert_eq(http_pool_new(&o, &p, &err), 0, "%s", err.text);
+    struct http_response *r;
+    cr_assert(http_perform(p, &a.q, &r, &err) < 0 && err.code == ERR_TIMEOUT, "%s", err.text);
+    http_pool_free(p);
+
+    o.connect_timeout_s = 3600;
+    cr_assert_eq(http_pool_new(&o, &p, &err), 0, "%s", err.text);
+    a.p = p;
+    sem_wait(&asked);
+    cr_assert_eq(pthread_create(&thread, NULL, ask, &a), 0);
+    sem_wait(&asked);
+    http_pool_cancel(p);
+    pthread_join(thread, NULL);
+    cr_assert(a.rc < 0 && a.err.code == ERR_CANCELLED, "%s", a.err.text);
+    cr_assert_lt(clock_monotonic_ms() - start, 10000);
+    http_pool_free(p);
+    sem_post(&answer);
+    sem_post(&answer);
 }
