@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "upstream/hub_private.h"
 
+#define PROGRESS_MIN (64u << 10)
+
 /* One hub_read_range() under way: [at, end) of the file is still missing. */
 struct reading {
     struct hub *h;
@@ -125,8 +127,10 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
                         .end = len < size - first ? first + len : size,
                         .size = size,
                         .to = to};
-    unsigned failures = 0; /* in a row, without a byte in between */
-    bool fresh = false;    /* located again since the last byte */
+    /* A connection that brings less has brought nothing: it must end some day. */
+    uint64_t least = (x.end - x.at) / 16 < PROGRESS_MIN ? (x.end - x.at) / 16 : PROGRESS_MIN;
+    unsigned failures = 0; /* in a row, without progress in between */
+    bool fresh = false;    /* located again since there was progress */
     for (;;) {
         uint64_t before = x.at;
         if (!location->url) {
@@ -137,7 +141,7 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
         enum outcome outcome = read_once(&x, &why);
         if (outcome == READ_DONE)
             return 0;
-        if (x.at > before) {
+        if (x.at - before > least) {
             failures = 0;
             fresh = false;
         }

@@ -701,6 +701,31 @@ Test(hub, believes_no_other_range)
     env_free(e);
 }
 
+/* Every connection brings a byte: as good as none, when many were asked for. */
+Test(hub, gives_up_a_range_that_drips)
+{
+    struct env *e = env_new(NULL, 2);
+    struct hub_location l = {0};
+    struct strbuf b = STRBUF_INIT;
+    struct digest d = sha();
+    script_reply(e->hub, HEAD_FILE, NULL, LINKED(COMMIT, SHA, "100") "\r\nLocation: %s",
+                 script_url(e->cdn, "/1"));
+    for (unsigned i = 0; i < 4; i++) {
+        char bytes[128];
+        snprintf(bytes, sizeof(bytes),
+                 "HTTP/1.1 206 P\r\nContent-Range: bytes %u-99/100\r\nContent-Length: %u\r\n\r\nx",
+                 i, 100 - i);
+        script_add(e->cdn, "GET /1", bytes, SCRIPT_CLOSE);
+    }
+    failed(e, hub_read_range(e->h, "o/m", COMMIT, "m.bin", &d, 100, &l, 0, 100, &b, &e->err),
+           ERR_UPSTREAM, "cut short");
+    cr_assert_eq(script_count(e->cdn), 3);
+    cr_assert_eq(b.len, 0);
+    hub_location_done(&l);
+    strbuf_done(&b);
+    env_free(e);
+}
+
 Test(hub, gives_up_a_range_that_does_not_come)
 {
     struct env *e = env_new(NULL, 2);
