@@ -8,8 +8,8 @@
  * texts name the host and path, never a query or the bearer that the upstream repeated.
  *
  * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
- * wait for a place. The program has to ignore SIGPIPE: a TLS write to a closed connection raises
- * it.
+ * wait for a place, for stall_timeout at most. The program has to ignore SIGPIPE: a TLS write to a
+ * closed connection raises it.
  */
 #ifndef WB_UPSTREAM_HTTP_H
 #define WB_UPSTREAM_HTTP_H
@@ -72,7 +72,8 @@ struct http_request {
 };
 
 /* 0: a whole, well-framed answer came, whatever its status. Negative: ERR_TIMEOUT, ERR_UPSTREAM
- * (refused, reset, cut short, TLS), ERR_CANCELLED, ERR_TOO_LARGE, or a callback's error.
+ * (refused, reset, cut short, TLS), ERR_BUSY (no place), ERR_CANCELLED, ERR_TOO_LARGE, or a
+ * callback's error.
  * *ret is owned by the caller; with a streamed body that broke, *ret is set as well when the
  * headers had come (else NULL). */
 int http_perform(struct http_pool *p, const struct http_request *q, struct http_response **ret,

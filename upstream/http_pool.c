@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -178,16 +179,27 @@ int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *
     return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : 0;
 }
 
+static int none_free(const struct http_pool *p, struct error *err)
+{
+    return err_set(err, ERR_BUSY,
+                   "no connection became free within %" PRIu64
+                   " s: all %u are in use (upstreams[].max_connections)",
+                   p->stall_timeout_s, p->max);
+}
+
 int http_pool_take(struct http_pool *p, const atomic_bool *cancel, CURL **ret, struct error *err)
 {
     CURL *curl = NULL;
+    uint64_t end = clock_monotonic_ms() + p->stall_timeout_s * 1000, now;
     pthread_mutex_lock(&p->lock);
-    while (p->running >= p->max && !http_pool_is_cancelled(p, cancel))
-        cond_wait_until(&p->freed, &p->lock, clock_monotonic_ms() + WAIT_SLICE_MS);
-    if (http_pool_is_cancelled(p, cancel)) {
+    while (p->running >= p->max && !http_pool_is_cancelled(p, cancel) &&
+           (now = clock_monotonic_ms()) < end)
+        cond_wait_until(&p->freed, &p->lock, now + WAIT_SLICE_MS < end ? now + WAIT_SLICE_MS : end);
+    bool cancelled = http_pool_is_cancelled(p, cancel);
+    if (cancelled || p->running >= p->max) {
         pthread_cond_signal(&p->freed); /* the wake-up may have been for another one */
         pthread_mutex_unlock(&p->lock);
-        return err_set(err, ERR_CANCELLED, "cancelled");
+        return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : none_free(p, err);
     }
     p->running++;
     if (p->n_idle)

@@ -37,7 +37,8 @@ struct http_pool {
 };
 
 bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel);
-/* Waits for a place and takes a handle, a used one if there is one. */
+/* Waits for a place, which downloads may hold for hours, and takes a handle, a used one if there is
+ * one. ERR_BUSY: there was none for stall_timeout. */
 int http_pool_take(struct http_pool *p, const atomic_bool *cancel, CURL **ret, struct error *err);
 /* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
  * behind and then refuses CURLOPT_BUFFERSIZE. */

@@ -576,6 +576,27 @@ Test(http, pool_cancel_stops_everything)
     script_stop(s);
 }
 
+/* A download has the only place, and keeps it. */
+Test(http, says_that_no_place_is_free)
+{
+    struct script *s = script_start();
+    struct http_pool *p = pool_new(1, 1);
+    struct error err = ERROR_INIT;
+    CURL *held = NULL;
+    struct http_request q = {.method = "GET", .url = script_url(s, "/f?sig=secret")};
+    struct http_response *r;
+    cr_assert_eq(http_pool_take(p, NULL, &held, &err), 0);
+    cr_assert(http_perform(p, &q, &r, &err) < 0 && err.code == ERR_BUSY && !r, "%s", err.text);
+    cr_assert(strstr(err.text, "within 1 s: all 1 are in use (upstreams[].max_connections)"), "%s",
+              err.text);
+    http_pool_give(p, held, true);
+    script_reply(s, "GET ", NULL, "204 N");
+    cr_assert_eq(http_perform(p, &q, &r, &err), 0, "%s", err.text);
+    http_response_free(r);
+    http_pool_free(p);
+    script_stop(s);
+}
+
 /* More threads than places: all get their own answer. */
 Test(http, shares_places_between_threads)
 {
