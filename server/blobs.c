@@ -127,18 +127,13 @@ static struct MHD_Response *from_reader(struct request *q, const struct blob_req
  * the one that the client itself used. */
 static bool put_location(struct MHD_Response *r, const struct request *q, const char *digest)
 {
-    char url[1024];
-    const char *base = q->server->config->external_url;
-    if (base)
-        snprintf(url, sizeof(url), "%.*s/v2/%s/blobs/%s",
-                 (int)(strlen(base) - (base[0] && base[strlen(base) - 1] == '/')), base,
-                 q->route.ref.as_given, digest);
+    _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
+    if (q->server->config->external_url)
+        strbuf_puts(&url, q->server->config->external_url);
     else if (*q->host)
-        snprintf(url, sizeof(url), "http://%s/v2/%s/blobs/%s", q->host, q->route.ref.as_given,
-                 digest);
-    else
-        snprintf(url, sizeof(url), "/v2/%s/blobs/%s", q->route.ref.as_given, digest);
-    return reply_put(r, "Location", url);
+        strbuf_printf(&url, "http://%s", q->host);
+    strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.ref.as_given, digest);
+    return !strbuf_failed(&url) && reply_put(r, "Location", strbuf_str(&url));
 }
 
 static enum MHD_Result send_blob(struct request *q, const struct blob_request *br, unsigned status,
@@ -249,7 +244,7 @@ enum MHD_Result blobs_serve(struct request *q)
         return reply_error(q, RESOURCE_BLOB, &err);
     br.length = br.size;
     if (none_match && etag_none_match(none_match, br.etag))
-        return send_blob(q, &br, 304, reply_empty(0));
+        return send_blob(q, &br, 304, reply_empty(br.size));
     if (q->is_head)
         return send_blob(q, &br, 200, reply_empty(br.size));
     enum range_result range = asked_range(q, &br);

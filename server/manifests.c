@@ -56,7 +56,7 @@ enum MHD_Result manifests_serve(struct request *q)
     bool unchanged = none_match && etag_none_match(none_match, etag);
     struct MHD_Response *r;
     if (unchanged) {
-        r = reply_empty(0);
+        r = reply_empty(a.manifest.len);
     } else {
         /* libmicrohttpd takes the bytes over and frees them. */
         r = MHD_create_response_from_buffer(a.manifest.len, a.manifest.bytes,

@@ -29,11 +29,7 @@ struct MHD_Response *reply_empty(uint64_t length)
 struct MHD_Response *reply_from_text(struct strbuf *text)
 {
     size_t n = text->len;
-    if (n == 0) {
-        strbuf_done(text);
-        return reply_empty(0);
-    }
-    char *data = strbuf_take(text);
+    char *data = strbuf_take(text); /* NULL when it failed: half a text is no answer */
     if (!data)
         return NULL;
     struct MHD_Response *r = MHD_create_response_from_buffer(n, data, MHD_RESPMEM_MUST_FREE);

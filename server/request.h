@@ -97,7 +97,8 @@ enum MHD_Result reply_error(struct request *q, enum resource about, const struct
 /* An error with a status and code of its own. allow: the Allow header of a 405, or NULL. */
 enum MHD_Result reply_refusal(struct request *q, unsigned status, const char *code,
                               const char *allow, const char *message);
-/* An empty body with the Content-Length of `length` bytes (HEAD), or 304/416 with 0. */
+/* No body, and the Content-Length of `length` bytes: what a GET would have had, for HEAD and 304.
+ */
 struct MHD_Response *reply_empty(uint64_t length);
 struct MHD_Response *reply_from_text(struct strbuf *text);
 /* Adds a header unless r is NULL. False when it could not (out of memory). */

@@ -181,7 +181,7 @@ Test(http, held_blob)
 Test(http, external_url_starts_locations)
 {
     char url[512];
-    config.external_url = "https://models.example/";
+    config.external_url = "https://models.example";
     snprintf(url, sizeof(url), "https://models.example%s", held_path);
     cr_expect_eq(request("GET", held_path), 200);
     expect_header("Location", url);
