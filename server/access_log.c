@@ -64,7 +64,7 @@ void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, u
     const struct reference *ref = &q->route.ref;
     const char *user_agent = q->is_active ? request_header(q, "User-Agent") : NULL;
     peer_text(q, peer, sizeof(peer));
-    snprintf(path, sizeof(path), "%.*s", (int)strcspn(q->path, "?"), q->path);
+    log_url(q->path, path, sizeof(path)); /* a refused one may be a whole URL with a password */
     snprintf(agent, sizeof(agent), "%s", user_agent ? user_agent : "");
     if (ref->digest.alg != DIGEST_NONE)
         digest_format(&ref->digest, digest);

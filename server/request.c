@@ -328,7 +328,8 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
         q->status = info ? info->http_status : 0;
     }
     uint64_t bytes = q->status ? body_bytes(q, code) : 0;
-    metrics_count(q->server->metrics, q->route.kind, q->status, bytes);
+    if (q->status) /* else the client left before there was an answer to count */
+        metrics_count(q->server->metrics, q->route.kind, q->status, bytes);
     access_log_write(q, code, bytes);
     leave(q);
     free(q->target);

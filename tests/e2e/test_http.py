@@ -127,6 +127,7 @@ class Headers(Http):
                                                {"If-None-Match": value})
             self.assertEqual((status, body_304), (304, b""), value)
             self.assertEqual(headers["ETag"], f'"{digest}"')
+            self.assertEqual(int(headers["Content-Length"]), len(body))  # of the 200
         self.assertEqual(wb.get(f"/v2/{REPO}/manifests/main", {"If-None-Match": '"x"'})[0], 200)
 
     def test_head_is_get_without_a_body(self):
@@ -173,12 +174,22 @@ class Headers(Http):
             self.assertIn("max-age=31536000", headers["Cache-Control"])
             self.assertEqual(headers["Location"], wb.url + path)
             self.assertNotIn("Content-Encoding", headers)
-        self.assertEqual(wb.get(path, {"If-None-Match": f'"{sha256(WEIGHTS)}"'})[0], 304)
+        for method in ("GET", "HEAD"):
+            status, headers, _ = wb.request(method, path,
+                                            {"If-None-Match": f'"{sha256(WEIGHTS)}"'})
+            self.assertEqual(status, 304)
+            self.assertEqual(int(headers["Content-Length"]), len(WEIGHTS))  # of the 200
 
     def test_external_url(self):
         hub, wb = self.start(args=("--external-url", "https://models.example/"))
         path = self.path(wb)
         self.assertEqual(wb.head(path)[1]["Location"], "https://models.example" + path)
+
+    def test_a_long_external_url_is_not_cut(self):
+        url = "https://models.example/" + "p" * 1500
+        hub, wb = self.start(args=("--external-url", url))
+        path = self.path(wb)
+        self.assertEqual(wb.head(path)[1]["Location"], url + path)
 
     def test_upper_case_names_are_the_same_repository(self):
         hub, wb = self.start()
@@ -330,13 +341,16 @@ class Framing(Http):
         path = self.path(wb)
         with Raw(wb) as raw:
             for method, target, status in (("GET", path, 200), ("HEAD", path, 200),
+                                           ("GET", path, 304), ("HEAD", path, 304),
                                            ("GET", path, 200), ("GET", "/nothing", 404),
                                            ("GET", f"/v2/{REPO}/manifests/main", 200),
                                            ("POST", f"/v2/{REPO}/blobs/uploads/", 403)):
-                raw.send(f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+                condition = "If-None-Match: *\r\n" if status == 304 else ""
+                raw.send(f"{method} {target} HTTP/1.1\r\nHost: h\r\n{condition}"
+                         "Content-Length: 0\r\n\r\n")
                 got, _, body = raw.answer(method)
                 self.assertEqual(got, status, target)
-                if target == path and method == "GET":
+                if target == path and method == "GET" and status == 200:
                     self.assertEqual(body, WEIGHTS)
 
 
@@ -572,6 +586,16 @@ class Operations(Http):
         received = re.search(r'weighbridge_upstream_bytes_total\{upstream="hf"\} (\d+)', text)
         self.assertGreaterEqual(int(received.group(1)), len(WEIGHTS))
 
+    def test_a_client_that_leaves_before_the_answer_is_no_answer(self):
+        wb = self.make_weighbridge()
+        with Raw(wb) as raw:
+            raw.send(f"GET /v2/ HTTP/1.1\r\nHost: {wb.host}\r\n")
+        deadline = time.monotonic() + 30
+        while not wb.log_lines(end="client_closed") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual(len(wb.log_lines(end="client_closed", status=0)), 1, wb.log)
+        self.assertNotIn('weighbridge_requests_total{', wb.get("/metrics")[2].decode())
+
     def check_exposition(self, text):
         """Each family has its TYPE once and before its samples; each sample is unique."""
         types, seen = {}, set()
@@ -619,6 +643,9 @@ class Operations(Http):
         self.assertEqual((status, body == WEIGHTS), (200, True))
         hub.fault("cdn_status", status=403)
         wb.get(f"/v2/{REPO}/manifests/nothing?token=planted-query")
+        with Raw(wb) as raw:
+            raw.send("GET http://user:planted-password@h/v2/?planted=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.assertEqual(raw.answer()[0], 400)
         metrics = wb.get("/metrics")[2].decode()
         self.assertEqual(wb.stop(), 0)
         lines = wb.log_lines(req=headers["X-Request-Id"])
