@@ -25,8 +25,8 @@ struct error_answer {
 };
 struct error_answer error_answer_of(const struct error *err, enum resource about);
 
-/* {"errors":[{"code","message","detail":{"request":"<id>","error":"<name>"}}]}; the message is cut
- * to whole UTF-8 and escaped. */
+/* {"errors":[{"code","message","detail":{"request":"<id>","error":"<name>"}}]}; what
+ * is no UTF-8 in the message (it may have been cut) becomes U+FFFD. */
 void error_body(struct strbuf *to, const char *code, const char *message, const char *request_id,
                 const char *name);
 

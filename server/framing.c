@@ -1,17 +1,17 @@
 #include "server/framing.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "config/url.h"
 #include "server/request.h"
 
 struct seen {
     struct framing framing;
     unsigned hosts, lengths, codings;
     const char *host;
-    const char *bad; /* what was wrong first */
+    const char *bad; /* NULL, or what is wrong */
 };
 
 static bool is_alnum(char c)
@@ -104,13 +104,7 @@ bool host_is_loopback(const char *host)
         return false;
     memcpy(name, start, n);
     name[n] = '\0';
-    if (strcasecmp(name, "localhost") == 0)
-        return true;
-    struct in_addr in;
-    if (inet_pton(AF_INET, name, &in) == 1)
-        return ntohl(in.s_addr) >> 24 == 127;
-    struct in6_addr in6;
-    return inet_pton(AF_INET6, name, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6);
+    return url_host_is_loopback(name);
 }
 
 /* "http://host/path?query" is a legal target of any request; the authority has to say what the Host
@@ -161,10 +155,10 @@ int framing_check(struct request *q, const char *version, struct framing *ret, s
         return err_set(err, ERR_INVALID, "the Host header is not a host name or address");
     if (split_target(q, seen.host, err) < 0)
         return -1;
-    if (seen.host)
-        snprintf(q->host, sizeof(q->host), "%s", seen.host);
     if (seen.host && strlen(seen.host) >= sizeof(q->host))
         return err_set(err, ERR_INVALID, "the Host header is too long");
+    if (seen.host)
+        snprintf(q->host, sizeof(q->host), "%s", seen.host);
     *ret = seen.framing;
     return 0;
 }

@@ -9,8 +9,8 @@
 #define PAGE_MAX 10000u
 
 struct page {
-    size_t limit;                  /* names in an answer; 0 is legal and gives none */
-    bool has_last;                 /* */
+    size_t limit; /* names in an answer; 0 is legal and gives none */
+    bool has_last;
     char last[REPOSITORY_MAX + 1]; /* exclusive */
 };
 
