@@ -28,8 +28,10 @@ def sanitizer_reports(tally, label, folder):
             tally.fail(f"{label}: {os.path.basename(path)}", text=f.read()[:8000])
 
 
-def ctest(tally, label, build, jobs, sanitizers):
-    """Runs ctest; a Criterion program counts as many tests as it says it holds."""
+def ctest(tally, label, build, jobs, sanitizers, programs):
+    """Runs ctest; a Criterion program counts as many tests as it says it holds. Each of `programs`
+    must be among what it ran: CMake leaves out what it cannot build without Criterion, and folders
+    that it does not know."""
     name = "ctest-" + os.path.basename(build)
     reports = os.path.join(LOGS, name + "-sanitizer")
     os.makedirs(reports)
@@ -39,10 +41,14 @@ def ctest(tally, label, build, jobs, sanitizers):
                         "--timeout", "600", "--no-tests=error",
                         "--test-output-size-passed", "10000000",
                         "--test-output-size-failed", "10000000", "--output-junit", junit], env)
-    failed = False
+    failed, missing = False, set(programs)
     if os.path.exists(junit):
         for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase"):
             failed |= not count_case(tally, label, case)
+            missing.discard(case.get("name"))
+    for program in sorted(missing):
+        failed = True
+        tally.fail(f"{label}: {program}", text="ctest did not run it")
     sanitizer_reports(tally, label, reports)
     if status and not failed:
         tally.fail(f"{label}: ctest ended with {status}", name)
@@ -111,6 +117,8 @@ def counted(tally, label, arguments, limit_s):
     if not closing:
         return tally.fail(f"{label}: ended with {status} before its closing line", label)
     passed, failed = int(closing[1]), int(closing[2])
+    if not passed and not failed and not int(closing[3] or 0):
+        return tally.fail(f"{label}: it holds no test", label)
     if passed:
         tally.ok(label, passed)
     for line in said:

@@ -41,11 +41,22 @@ def build(tally, preset, *targets):
 # --- C programs ----------------------------------------------------------------------------------
 
 
+def programs(*kinds):
+    """The names that tests/CMakeLists.txt gives to what it builds from the sources of these kinds."""
+    names = []
+    for kind in kinds:
+        for path in suites(f"tests/{kind}/*/{'test' if kind == 'unit' else kind}_*.c"):
+            folder, name = os.path.split(os.path.splitext(path)[0])
+            names.append(name if kind == "fuzz" else f"{os.path.basename(folder)}_{name}")
+    return names
+
+
 def unit(tally):
     """Unit tests, stress programs and fuzz corpora under ASan and UBSan. Criterion passes a test
     that leaks, so the sanitizers write files, and any such file is a failure."""
     if build(tally, "asan"):
-        checks.ctest(tally, "unit (asan)", "build/asan", jobs(), SANITIZERS)
+        checks.ctest(tally, "unit (asan)", "build/asan", jobs(), SANITIZERS,
+                     programs("unit", "stress", "fuzz"))
     for path in suites("tests/unit/*/check_*.py"):  # checkers that test themselves
         checks.command(tally, path, [sys.executable, path])
 
@@ -53,7 +64,8 @@ def unit(tally):
 def stress(tally):
     """Criterion cannot run under TSan: plain programs and fuzz corpora can."""
     if build(tally, "tsan"):
-        checks.ctest(tally, "stress (tsan)", "build/tsan", "1", SANITIZERS)
+        checks.ctest(tally, "stress (tsan)", "build/tsan", "1", SANITIZERS,
+                     programs("stress", "fuzz"))
 
 
 # --- Python suites -------------------------------------------------------------------------------
@@ -116,9 +128,8 @@ def fuzz(tally):
 
 
 def bench(tally):
-    script = os.path.join(ROOT, "bench", "run")
-    if os.access(script, os.X_OK) and build(tally, "release", "weighbridge"):
-        checks.command(tally, "bench", [script, "--short"])
+    if build(tally, "release", "weighbridge"):
+        checks.command(tally, "bench", [os.path.join(ROOT, "bench", "run"), "--short"])
 
 
 STEPS = {f.__name__: f for f in (unit, stress, hub, e2e, clients, e2e_tsan, lint, fuzz, bench)}
