@@ -37,11 +37,12 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
 void http_pool_free(struct http_pool *p);
 /* Makes every running and later exchange fail with ERR_CANCELLED (shutdown). */
 void http_pool_cancel(struct http_pool *p);
-/* Waits before try number attempt (0, 1, ...) of something that failed: 100 ms doubled each time up
- * to 5 s, and up to half of that more, so that many do not come back at once. ERR_CANCELLED as soon
- * as the pool or the flag (may be NULL) says so. */
-int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *cancel,
-                      struct error *err);
+/* Waits before try number attempt (0, 1, ...) of something that failed: asked_s seconds when the
+ * upstream asked for some, else 100 ms doubled each time up to 5 s, and up to half of that more, so
+ * that many do not come back at once. ERR_CANCELLED as soon as the pool or the flag (may be NULL)
+ * says so. */
+int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
+                      const atomic_bool *cancel, struct error *err);
 
 struct http_response;
 

@@ -165,10 +165,10 @@ static uint64_t backoff_ms(unsigned attempt)
     return ms + dice % (ms / 2 + 1);
 }
 
-int http_pool_backoff(struct http_pool *p, unsigned attempt, const atomic_bool *cancel,
-                      struct error *err)
+int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
+                      const atomic_bool *cancel, struct error *err)
 {
-    uint64_t end = clock_monotonic_ms() + backoff_ms(attempt), now;
+    uint64_t end = clock_monotonic_ms() + (asked_s ? asked_s * 1000ull : backoff_ms(attempt)), now;
     pthread_mutex_lock(&p->lock);
     while (!http_pool_is_cancelled(p, cancel) && (now = clock_monotonic_ms()) < end) {
         uint64_t slice = now + WAIT_SLICE_MS;

@@ -85,7 +85,7 @@ static int request(struct hub *h, const struct hub_question *q, const char *url,
             return rc;
         }
         http_response_free(TAKE_PTR(*ret));
-        if (http_pool_backoff(h->pool, attempt, NULL, err) < 0)
+        if (http_pool_backoff(h->pool, attempt, 0, NULL, err) < 0)
             return -1;
     }
 }

@@ -153,7 +153,7 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
             break;
         if (outcome == READ_STALE)
             hub_location_done(location);
-        else if (http_pool_backoff(h->pool, failures++, NULL, &why) < 0)
+        else if (http_pool_backoff(h->pool, failures++, 0, NULL, &why) < 0)
             break;
     }
     strbuf_truncate(to, start);

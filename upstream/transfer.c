@@ -36,21 +36,13 @@ void transfers_on_end(struct transfers *t, transfer_ended_fn fn, void *ctx)
     t->ended_ctx = ctx;
 }
 
-static void cancel(struct transfer *x)
-{
-    pthread_mutex_lock(&x->lock);
-    atomic_store(&x->cancel, true);
-    pthread_cond_broadcast(&x->cond);
-    pthread_mutex_unlock(&x->lock);
-}
-
 void transfers_stop(struct transfers *t)
 {
     pthread_mutex_lock(&t->lock);
     t->stopping = true;
     for (size_t i = 0; i < TRANSFER_BUCKETS; i++)
         for (struct transfer *x = t->buckets[i]; x; x = x->next)
-            cancel(x);
+            atomic_store(&x->cancel, true);
     pthread_cond_broadcast(&t->changed);
     while (t->threads)
         pthread_cond_wait(&t->changed, &t->lock);
@@ -104,10 +96,8 @@ static void drop_reference(struct transfer *x, bool reader)
     pthread_mutex_lock(&x->lock);
     bool last = --x->refs == 0;
     if (reader && --x->readers == 0 && !x->table->options.finish_abandoned &&
-        x->state < TRANSFER_DONE) {
+        x->state < TRANSFER_DONE)
         atomic_store(&x->cancel, true);
-        pthread_cond_broadcast(&x->cond);
-    }
     pthread_mutex_unlock(&x->lock);
     if (last)
         destroy(x);
@@ -223,18 +213,6 @@ static void finish(struct transfer *x, struct blob *blob, const struct error *er
     pthread_mutex_unlock(&x->lock);
     /* Also what was there before and was not looked at yet; an empty partial is not kept. */
     writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH);
-}
-
-/* Sleeps, unless the transfer is cancelled meanwhile. */
-bool transfer_pause(struct transfer *x, uint64_t ms)
-{
-    uint64_t deadline = clock_monotonic_ms() + ms;
-    pthread_mutex_lock(&x->lock);
-    while (!atomic_load(&x->cancel) && cond_wait_until(&x->cond, &x->lock, deadline))
-        ;
-    bool go_on = !atomic_load(&x->cancel);
-    pthread_mutex_unlock(&x->lock);
-    return go_on;
 }
 
 static int wait_for_slot(struct transfer *x, struct error *err)

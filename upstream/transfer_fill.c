@@ -17,8 +17,6 @@
 #define PROGRESS_MIN                                                                               \
     (64u << 10) /* fewer bytes from a connection are none: it must end some day                    \
                  */
-#define BACKOFF_MS 200
-#define BACKOFF_MAX_MS 5000
 #define RETRY_AFTER_MAX_S 30
 
 static void location_done(struct transfer_location *l)
@@ -81,8 +79,6 @@ static int on_data(void *ctx, const void *data, size_t len, struct error *err)
 static int take_over_partial(struct transfer *x, struct error *err)
 {
     uint64_t resumed = writer_resumed(x->writer);
-    if (resumed > x->size)
-        return writer_restart(x->writer, err);
     while (x->written < resumed) {
         if (atomic_load(&x->cancel))
             return err_set(err, ERR_CANCELLED, "the transfer was stopped");
@@ -223,23 +219,15 @@ static bool reached_headers(struct transfer *x)
     return reached;
 }
 
-/* Waits before the next attempt; false when there is none. */
-static bool may_retry(struct transfer *x, unsigned *failures, const struct error *err)
+/* Waits before the next attempt; false when there is none, for the reason that err tells. */
+static bool may_retry(struct transfer *x, unsigned *failures, struct error *err)
 {
     bool started = reached_headers(x);
     unsigned patience_s = started ? RETRY_AFTER_MAX_S : START_PATIENCE_S;
     if (++*failures > (started ? x->source.retries : START_RETRIES) ||
         err->retry_after > patience_s)
         return false;
-    uint64_t ms = BACKOFF_MS;
-    for (unsigned i = 1; i < *failures && ms < BACKOFF_MAX_MS; i++)
-        ms *= 2;
-    if (ms > BACKOFF_MAX_MS)
-        ms = BACKOFF_MAX_MS;
-    ms = ms / 2 + (uint64_t)random() % (ms / 2 + 1);
-    if (err->retry_after)
-        ms = err->retry_after * 1000ull;
-    return transfer_pause(x, ms);
+    return http_pool_backoff(x->source.pool, *failures - 1, err->retry_after, &x->cancel, err) == 0;
 }
 
 static int locate(struct transfer *x, struct transfer_location *l, unsigned *failures,
@@ -278,8 +266,7 @@ static int receive(struct transfer *x, struct transfer_location *l, struct error
                 return -1;
             relocated = true;
         } else if (!may_retry(x, &failures, err)) {
-            return atomic_load(&x->cancel) ? err_set(err, ERR_CANCELLED, "the transfer was stopped")
-                                           : -1;
+            return -1;
         }
         /* A new connection gets a fresh location: the old one may be what broke, and the upstream
          * is asked again whether it still has this very object. */

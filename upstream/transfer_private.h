@@ -35,7 +35,7 @@ struct transfer {
     struct digest digest;
     uint64_t size;
     struct transfer_source source;
-    atomic_bool cancel; /* set under lock, so that sleepers see it */
+    atomic_bool cancel; /* set under table->lock or lock; the thread looks from time to time */
 
     pthread_mutex_t lock; /* guards: all down to the blank line */
     pthread_cond_t cond;
@@ -64,7 +64,5 @@ int transfer_fill(struct transfer *x, struct error *err);
 
 void transfer_advance(struct transfer *x, enum transfer_state state);
 void transfer_publish(struct transfer *x, uint64_t hashed);
-/* False when the transfer was cancelled before ms passed. */
-bool transfer_pause(struct transfer *x, uint64_t ms);
 
 #endif

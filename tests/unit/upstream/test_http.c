@@ -562,13 +562,13 @@ Test(http, pool_cancel_stops_everything)
         cr_assert_eq(pthread_create(&threads[i], NULL, ask, &a[i]), 0);
         script_wait(s, 1);
     }
-    cr_assert_eq(http_pool_backoff(p, 0, NULL, &err), 0);
+    cr_assert_eq(http_pool_backoff(p, 0, 0, NULL, &err), 0);
     http_pool_cancel(p);
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
         cr_assert(a[i].rc < 0 && a[i].err.code == ERR_CANCELLED);
     }
-    cr_assert(http_pool_backoff(p, 20, NULL, &err) < 0 && err.code == ERR_CANCELLED);
+    cr_assert(http_pool_backoff(p, 20, 0, NULL, &err) < 0 && err.code == ERR_CANCELLED);
     struct http_request q = {.method = "GET", .url = script_url(s, "/")};
     struct http_response *r;
     cr_assert(http_perform(p, &q, &r, &err) < 0 && err.code == ERR_CANCELLED);
