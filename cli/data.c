@@ -1,5 +1,6 @@
 #include "cli/data.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -14,7 +15,10 @@ int data_open(const char *dir, struct store **ret, struct error *err)
     strbuf_printf(&meta, "%s/meta", dir);
     if (strbuf_failed(&meta))
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (stat(meta.data, &st) < 0 || !S_ISDIR(st.st_mode))
+    int rc = stat(meta.data, &st);
+    if (rc < 0 && errno != ENOENT && errno != ENOTDIR)
+        return err_errno(err, "%.300s", meta.data);
+    if (rc < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, ERR_NOT_FOUND, "%.300s is not a data directory: it holds no meta/",
                        dir);
     return store_open(&options, ret, err);

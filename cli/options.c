@@ -102,8 +102,8 @@ static int unknown_option(const struct command *command, const char *word,
     word += strspn(word, "-");
     size_t len = strcspn(word, "=");
     snprintf(name, sizeof(name), "%.*s", (int)len, word);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(name, names[i]) == 0 && !specs[i].value && word[len])
+    for (size_t i = 0; i <= n; i++)
+        if (strcmp(name, names[i]) == 0 && (i == n || !specs[i].value) && word[len])
             return usage_error(command, "--%s takes no value", name);
     const char *nearest = nearest_word(name, names, n + 1);
     for (size_t i = 0; i <= n && !nearest && len; i++) /* an abbreviation */

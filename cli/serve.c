@@ -21,6 +21,9 @@
 /* A client connection may use a socket and a file; the rest is LMDB, logs, upstream connections. */
 #define DESCRIPTORS_PER_CLIENT 2u
 #define DESCRIPTORS_BESIDE 512u
+/* Threads that read metadata beside those of clients and downloads: clients above the limit that
+ * ask for metrics, imports, the writer. */
+#define READERS_BESIDE 128u
 
 /* SIGTERM, SIGINT and SIGHUP are waited for in the main thread only; every thread made later
  * inherits the mask. A client that leaves must be an error of write(), not a signal. */
@@ -106,7 +109,7 @@ static int start(const struct config *c, struct running *r, struct error *err)
 {
     const struct store_options options = {
         .dir = c->data,
-        .max_readers = c->max_clients + 64,
+        .max_readers = c->max_clients + c->max_transfers + READERS_BESIDE,
         .free_floor_percent = c->free_floor_percent,
     };
     /* Ahead of the store: what is refused anyway leaves no data directory behind. */

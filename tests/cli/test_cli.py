@@ -104,6 +104,7 @@ class Usage(Case):
                 (["serve", "--", "--data"], 'one argument too many: "--data"'),
                 (["gc"], "--data DIR is missing"),
                 (["gc", "--dry-run=yes"], "--dry-run takes no value"),
+                (["gc", "--help=yes"], "--help takes no value"),
                 (["rm"], "the REFERENCE to remove is missing"),
                 (["rm", "a:b", "--data", "x", "--server", "http://h"], "exclude each other"),
                 (["rm", "a/b"], "name what to remove as repository:tag or repository@digest"),
