@@ -15,8 +15,8 @@ char *clock_format_now(char buf[static 32]);
 
 /* A condition variable that waits on the monotonic clock. */
 int cond_init_monotonic(pthread_cond_t *cond);
-/* Waits until signalled or until monotonic_ms() reaches deadline_ms; false when it was reached.
- * Wake-ups may be spurious: always wait in a loop over the predicate. */
+/* Waits until signalled or until clock_monotonic_ms() reaches deadline_ms; false when it was
+ * reached. Wake-ups may be spurious: always wait in a loop over the predicate. */
 bool cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms);
 
 #define CLOCK_FOREVER UINT64_MAX

@@ -96,24 +96,6 @@ int fs_pwrite_all(int fd, const void *data, size_t len, uint64_t offset, struct 
     return 0;
 }
 
-int fs_pread_all(int fd, void *data, size_t len, uint64_t offset, struct error *err)
-{
-    char *p = data;
-    while (len) {
-        ssize_t n = pread(fd, p, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(err, "read");
-        if (n == 0)
-            return err_set(err, ERR_IO, "the file ends %zu bytes early", len);
-        p += n;
-        len -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return 0;
-}
-
 int fs_space(const char *path, uint64_t *ret_free, uint64_t *ret_total, struct error *err)
 {
     struct statvfs v;

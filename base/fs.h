@@ -18,9 +18,8 @@ int fs_mkdir_p(const char *path, unsigned mode, struct error *err);
 /* fsync of the folder itself: what was renamed into it survives a crash from here on. */
 int fs_sync_dir(const char *path, struct error *err);
 
-/* pwrite/pread of all len bytes; a short file is ERR_IO for pread. */
+/* pwrite of all len bytes. */
 int fs_pwrite_all(int fd, const void *data, size_t len, uint64_t offset, struct error *err);
-int fs_pread_all(int fd, void *data, size_t len, uint64_t offset, struct error *err);
 
 /* Bytes that an unprivileged writer can still use and the size of the filesystem that holds path.
  */

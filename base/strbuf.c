@@ -118,13 +118,3 @@ void strbuf_put_urlencoded(struct strbuf *b, const char *s, const char *keep)
             strbuf_printf(b, "%%%02X", (unsigned char)*s);
     }
 }
-
-void strbuf_put_hex(struct strbuf *b, const void *data, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *p = data;
-    for (size_t i = 0; i < n; i++) {
-        strbuf_putc(b, digits[p[i] >> 4]);
-        strbuf_putc(b, digits[p[i] & 15]);
-    }
-}

@@ -48,7 +48,4 @@ char *strbuf_take(struct strbuf *b);
  * NULL) stay as they are. */
 void strbuf_put_urlencoded(struct strbuf *b, const char *s, const char *keep);
 
-/* Appends n bytes as lower-case hex. */
-void strbuf_put_hex(struct strbuf *b, const void *data, size_t n);
-
 #endif

@@ -73,8 +73,8 @@ int environment_apply_keys(struct config *c, char **environ_, struct error *err)
 
 /* Finds each upstream's token; reads token files. */
 int secrets_resolve(struct config *c, char **environ_, struct error *err);
-/* Trims; NULL when fine, else what is wrong with it. */
-const char *secret_check(char *text);
+/* The token that stands in the variable `name`; it replaces one from elsewhere. */
+int secret_take(struct config_upstream *u, const char *token, const char *name, struct error *err);
 /* Settles `proxy`: "none" and not set become NULL, the environment's is taken over. */
 int proxies_resolve(struct config *c, char **environ_, struct error *err);
 

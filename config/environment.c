@@ -96,24 +96,6 @@ static int find_target(struct config *c, const char *name, struct target *t, str
     return 0;
 }
 
-static int set_secret(struct config_upstream *u, const char *name, const char *value,
-                      struct error *err)
-{
-    char *copy = strdup(value), *from = strdup(name);
-    const char *wrong = copy && from ? secret_check(copy) : NULL;
-    if (!copy || !from || wrong) {
-        free(copy);
-        free(from);
-        return wrong ? err_set(err, ERR_INVALID, "%.200s: the token %s", name, wrong)
-                     : err_set(err, ERR_NOMEM, "out of memory");
-    }
-    free(u->token);
-    free(u->token_from);
-    u->token = copy;
-    u->token_from = from;
-    return 0;
-}
-
 static int apply(struct config *c, const char *name, const char *value, struct error *err)
 {
     struct target t;
@@ -129,7 +111,7 @@ static int apply(struct config *c, const char *name, const char *value, struct e
     else
         snprintf(path, sizeof(path), "%s", t.key->path);
     if (t.key->type == KEY_SECRET && t.upstream)
-        return set_secret(t.upstream, name, value, err);
+        return secret_take(t.upstream, value, name, err);
     void *base = t.upstream ? (void *)t.upstream : (void *)c;
     if (value_set_text(base, t.key, value, &at, err) < 0)
         return -1;

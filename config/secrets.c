@@ -11,7 +11,8 @@
 
 #define TOKEN_FILE_MAX 16384
 
-const char *secret_check(char *text)
+/* Trims; NULL when fine, else what is wrong with it. */
+static const char *secret_check(char *text)
 {
     size_t begin = strspn(text, " \t\r\n"), n = strlen(text);
     while (n > begin && strchr(" \t\r\n", text[n - 1]))
@@ -39,6 +40,18 @@ static int give(struct config_upstream *u, const char *text, const char *from, s
     u->token = token;
     u->token_from = origin;
     return 0;
+}
+
+int secret_take(struct config_upstream *u, const char *token, const char *name, struct error *err)
+{
+    _cleanup_free_ char *copy = strdup(token);
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    const char *wrong = secret_check(copy);
+    int rc = wrong ? err_set(err, ERR_INVALID, "%.200s: the token %s", name, wrong)
+                   : give(u, copy, name, err);
+    explicit_bzero(copy, strlen(token));
+    return rc;
 }
 
 /* The token in a file. 1 taken, 0 no such file, -1. `what` names the setting in errors. */
@@ -89,16 +102,8 @@ static int take_hub_credentials(struct config_upstream *u, char **environ_, stru
 {
     const char *token = environment_get(environ_, "HF_TOKEN");
     const char *path = environment_get(environ_, "HF_TOKEN_PATH");
-    if (token) {
-        _cleanup_free_ char *copy = strdup(token);
-        if (!copy)
-            return err_set(err, ERR_NOMEM, "out of memory");
-        const char *wrong = secret_check(copy);
-        int rc = wrong ? err_set(err, ERR_INVALID, "HF_TOKEN: the token %s", wrong)
-                       : give(u, copy, "HF_TOKEN", err);
-        explicit_bzero(copy, strlen(token));
-        return rc;
-    }
+    if (token)
+        return secret_take(u, token, "HF_TOKEN", err);
     if (path) { /* the Hub's tools take a file that is not there for "not logged in" */
         int rc = take_file(u, path, "HF_TOKEN_PATH", err);
         return rc < 0 ? -1 : 0;

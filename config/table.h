@@ -19,7 +19,7 @@ enum key_type {
     KEY_WORD,       /* char *: one of `choices` */
     KEY_INDEX,      /* bool or enum: which one of `choices` */
     KEY_BOOL,       /* bool */
-    KEY_NUMBER,     /* uintN_t, unsigned: min..max */
+    KEY_NUMBER,     /* unsigned or uint64_t: min..max */
     KEY_DURATION,   /* uint64_t seconds: min..max */
     KEY_GLOBS,      /* struct config_strings */
     KEY_ALIASES,    /* struct config_upstream: aliases, n_aliases */

@@ -117,18 +117,14 @@ Test(fs, a_folder_can_be_synced)
     cr_assert_eq(fs_sync_dir(in("f"), &err), -1);
 }
 
-Test(fs, pwrite_and_pread_at_offsets)
+Test(fs, pwrite_at_offsets)
 {
     _cleanup_close_ int fd = open(in("f"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     char buf[8] = "";
     struct error err;
     cr_assert_eq(fs_pwrite_all(fd, "hello", 5, 1u << 20, &err), 0);
-    cr_assert_eq(fs_pread_all(fd, buf, 5, 1u << 20, &err), 0);
+    cr_assert_eq(pread(fd, buf, sizeof(buf), 1u << 20), 5);
     cr_assert_str_eq(buf, "hello");
-    cr_assert_eq(fs_pread_all(fd, buf, 0, 1u << 30, &err), 0);
-    cr_assert_eq(fs_pread_all(fd, buf, 6, 1u << 20, &err), -1);
-    cr_assert_eq(err.code, ERR_IO);
-    cr_assert_not_null(strstr(err.text, "1 bytes early"));
     _cleanup_close_ int readonly = open(in("f"), O_RDONLY | O_CLOEXEC);
     cr_assert_eq(fs_pwrite_all(readonly, "x", 1, 0, &err), -1);
     cr_assert_eq(err.code, ERR_IO);

@@ -104,12 +104,3 @@ Test(strbuf, urlencoding)
     strbuf_put_urlencoded(&b, "a/b", NULL);
     cr_assert_str_eq(b.data, "a%2Fb");
 }
-
-Test(strbuf, hex)
-{
-    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    strbuf_put_hex(&b, "\x00\x0f\xf0\xff", 4);
-    cr_assert_str_eq(b.data, "000ff0ff");
-    strbuf_put_hex(&b, "", 0);
-    cr_assert_eq(b.len, 8);
-}
