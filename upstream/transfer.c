@@ -95,8 +95,10 @@ static void drop_reference(struct transfer *x, bool reader)
 {
     pthread_mutex_lock(&x->lock);
     bool last = --x->refs == 0;
-    if (reader && --x->readers == 0 && !x->table->options.finish_abandoned &&
-        x->state < TRANSFER_DONE)
+    /* What nobody waits for does not wait for its turn either, or there would be no end to the
+     * threads that clients can leave behind. */
+    if (reader && --x->readers == 0 && x->state < TRANSFER_DONE &&
+        !(x->table->options.finish_abandoned && x->has_slot))
         atomic_store(&x->cancel, true);
     pthread_mutex_unlock(&x->lock);
     if (last)
@@ -219,15 +221,15 @@ static int wait_for_slot(struct transfer *x, struct error *err)
 {
     struct transfers *t = x->table;
     pthread_mutex_lock(&t->lock);
-    while (!t->stopping && !atomic_load(&x->cancel) && t->running >= t->options.max_running)
+    while (!atomic_load(&x->cancel) && t->running >= t->options.max_running)
         cond_wait_until(&t->changed, &t->lock, clock_monotonic_ms() + 1000);
-    bool stop = t->stopping || atomic_load(&x->cancel);
-    if (!stop) {
-        t->running++;
-        x->has_slot = true;
-    }
+    pthread_mutex_lock(&x->lock);
+    x->has_slot = !atomic_load(&x->cancel);
+    pthread_mutex_unlock(&x->lock);
+    t->running += x->has_slot;
     pthread_mutex_unlock(&t->lock);
-    return stop ? err_set(err, ERR_CANCELLED, "the transfer was stopped before it began") : 0;
+    return x->has_slot ? 0
+                       : err_set(err, ERR_CANCELLED, "the transfer was stopped before it began");
 }
 
 /* ---- the thread --------------------------------------------------------------------------- */

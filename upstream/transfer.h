@@ -63,7 +63,7 @@ struct transfer;
 
 struct transfers_options {
     unsigned max_running;  /* others wait in STARTING */
-    bool finish_abandoned; /* go on when every reader has left */
+    bool finish_abandoned; /* go on when every reader has left; what has not begun ends anyway */
 };
 
 int transfers_new(struct store *s, const struct transfers_options *o, struct transfers **ret,

@@ -31,7 +31,6 @@ struct transfers {
 struct transfer {
     struct transfers *table;
     struct transfer *next; /* guarded by table->lock */
-    bool has_slot;         /* the thread's, under table->lock */
     struct digest digest;
     uint64_t size;
     struct transfer_source source;
@@ -40,6 +39,7 @@ struct transfer {
     pthread_mutex_t lock; /* guards: all down to the blank line */
     pthread_cond_t cond;
     enum transfer_state state; /* only grows */
+    bool has_slot;             /* counted in table->running */
     uint64_t have;             /* only grows */
     struct error error;        /* once FAILED */
     unsigned refs, readers;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,6 +237,70 @@ static void make_digests(void)
     }
 }
 
+/* ---- the queue ---------------------------------------------------------------------------- */
+
+static sem_t begun, go_on, ended;
+
+/* Holds the only slot until it may go on. */
+static int locate_later(void *ctx, struct transfer_location *ret, struct error *err)
+{
+    sem_post(&begun);
+    sem_wait(&go_on);
+    return locate(ctx, ret, err);
+}
+
+static void on_end(void *ctx, const char *upstream, const struct digest *d, uint64_t size,
+                   uint64_t received, uint64_t ms, const struct error *error)
+{
+    (void)ctx, (void)upstream, (void)d, (void)size, (void)received, (void)ms;
+    if (error && error->code == ERR_CANCELLED)
+        sem_post(&ended);
+}
+
+static struct transfer *join_object(struct transfers *t, unsigned object,
+                                    int (*where)(void *, struct transfer_location *,
+                                                 struct error *))
+{
+    struct transfer_source source = {
+        .upstream = "test", .pool = pool, .locate = where, .ctx = (void *)(uintptr_t)object};
+    struct transfer *x = NULL;
+    struct error err = ERROR_INIT;
+    CHECK(transfer_join(t, &digests[object], size_of(object), &source, &x, &err) == 0, "%s",
+          err.text);
+    return x;
+}
+
+/* Clients that come and go while the only slot is taken leave nothing behind; who has begun is
+ * finished. */
+static void leave_the_queue(void)
+{
+    struct transfers_options o = {.max_running = 1, .finish_abandoned = true};
+    struct transfers *t = NULL;
+    struct error err = ERROR_INIT;
+    struct transfer_stats stats;
+    uint64_t have;
+    CHECK(transfers_new(store, &o, &t, &err) == 0, "%s", err.text);
+    sem_init(&begun, 0, 0);
+    sem_init(&go_on, 0, 0);
+    sem_init(&ended, 0, 0);
+    transfers_on_end(t, on_end, NULL);
+    struct transfer *first = join_object(t, 5, locate_later);
+    sem_wait(&begun);
+    for (unsigned object = 6; object < OBJECTS; object++)
+        transfer_unref(join_object(t, object, locate));
+    for (unsigned object = 6; object < OBJECTS; object++)
+        sem_wait(&ended);
+    transfer_unref(first);
+    CHECK(transfer_find(t, &digests[5], &first) == 1, "what has begun is finished");
+    sem_post(&go_on);
+    CHECK(transfer_wait(first, UINT64_MAX, TRANSFER_DONE, CLOCK_FOREVER, &have, &err) == 1, "%s",
+          err.text);
+    transfer_unref(first);
+    transfers_stats(t, &stats);
+    CHECK(stats.failed == OBJECTS - 6 && stats.readers == 0, "figures");
+    transfers_free(t);
+}
+
 int main(void)
 {
     char dir[] = "/tmp/stress-transfer-XXXXXX";
@@ -249,6 +314,9 @@ int main(void)
     CHECK(store_open(&so, &store, &err) == 0, "%s", err.text);
     CHECK(http_pool_new(&ho, &pool, &err) == 0, "%s", err.text);
     CHECK(transfers_new(store, &to, &transfers, &err) == 0, "%s", err.text);
+    atomic_store(&healed, true);
+    leave_the_queue();
+    atomic_store(&healed, false);
 
     pthread_t threads[READERS];
     for (unsigned i = 0; i < READERS; i++)
