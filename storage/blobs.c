@@ -325,9 +325,10 @@ static int open_folder(struct blobs *b, const struct digest *d, const char *fold
     int at = b->alg_fd[d->alg];
     _Atomic bool *synced = &b->synced[d->alg][d->raw[0]];
     const char *alg = digest_alg_name(d->alg);
-    if (mkdirat(at, folder, 0750) < 0 && errno != EEXIST)
+    bool made = mkdirat(at, folder, 0750) == 0;
+    if (!made && errno != EEXIST)
         return err_errno(err, "mkdir %s/blobs/%s/%s", b->dir, alg, folder);
-    if (!atomic_load(synced)) {
+    if (made || !atomic_load(synced)) { /* somebody may have removed one that we knew */
         if (fsync(at) < 0)
             return err_errno(err, "sync %s/blobs/%s", b->dir, alg);
         atomic_store(synced, true);

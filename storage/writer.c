@@ -420,12 +420,21 @@ static void keep_partial(struct blob_writer *w)
     atomic_fetch_add(&s->partial_bytes, usable - w->contiguous);
 }
 
+/* The row stays without the file, and counts as what it says until it is settled. */
+static void leave_row(struct blob_writer *w)
+{
+    atomic_fetch_add(&w->store->partial_bytes, w->row.synced - w->contiguous);
+}
+
 static void drop_partial(struct blob_writer *w)
 {
     struct store *s = w->store;
     /* Whatever fails here is settled at the next start. */
     staging_remove(s->blobs, w->row.file, NULL);
-    meta_incoming_delete(s->meta, &w->row, NULL);
+    if (meta_incoming_delete(s->meta, &w->row, NULL) < 0) {
+        leave_row(w);
+        return;
+    }
     atomic_fetch_sub(&s->partials, 1);
     atomic_fetch_sub(&s->partial_bytes, w->contiguous);
 }
@@ -437,7 +446,7 @@ void writer_close(struct blob_writer *w, bool keep)
     /* Renamed but not committed: the file is right and has its name; the row stays, so that the
      * next start finishes it. */
     if (w->renamed && !w->committed)
-        atomic_fetch_add(&w->store->partial_bytes, w->row.synced - w->contiguous);
+        leave_row(w);
     if (!w->renamed) {
         if (keep && w->contiguous > 0)
             keep_partial(w);
