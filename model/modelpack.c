@@ -178,7 +178,7 @@ static int put_notes(struct strbuf *b, const struct modelpack_input *in, bool ba
 static int put_annotations(struct strbuf *b, const struct modelpack_input *in, bool bad_json,
                            struct error *err)
 {
-    char label[32];
+    char label[QUANT_LABEL_MAX];
     json_put_key(b, "annotations");
     strbuf_putc(b, '{');
     put_text(b, "org.weighbridge.hub.commit", in->commit);

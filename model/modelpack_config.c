@@ -18,7 +18,7 @@ struct facts {
     enum weights_format format;
     char size[MODELPACK_SIZE_MAX];
     char precision[256];
-    char label[32];
+    char label[QUANT_LABEL_MAX];
 };
 
 char *modelpack_param_size(uint64_t parameters, char buf[static MODELPACK_SIZE_MAX])

@@ -7,9 +7,6 @@
 #include "base/cleanup.h"
 #include "model/select.h"
 
-#define QUANT_TEXT 32
-#define UD "UD-" /* unsloth's "dynamic" quantisations: UD-Q4_K_XL */
-
 /* llama.cpp's file types, the sizes that publishers add (…_L, …_XL), and plain type names. */
 static const char *const labels[] = {
     "F32",      "BF16",      "F16",      "Q8_K_XL",       "Q8_0",    "Q8_1",   "Q8_K",   "Q6_K_XL",
@@ -38,13 +35,13 @@ static const char *label_find(const char *text, size_t n)
     return NULL;
 }
 
-bool quant_label_parse(const char *label, char ret[static 32])
+bool quant_label_parse(const char *label, char ret[static QUANT_LABEL_MAX])
 {
-    bool ud = strncasecmp(label, UD, strlen(UD)) == 0;
-    const char *bare = label + (ud ? strlen(UD) : 0);
+    bool ud = strncasecmp(label, QUANT_UD, strlen(QUANT_UD)) == 0;
+    const char *bare = label + (ud ? strlen(QUANT_UD) : 0);
     const char *found = label_find(bare, strlen(bare));
     if (found)
-        snprintf(ret, QUANT_TEXT, "%s%s", ud ? UD : "", found);
+        snprintf(ret, QUANT_LABEL_MAX, "%s%s", ud ? QUANT_UD : "", found);
     return found != NULL;
 }
 
@@ -54,15 +51,15 @@ static bool is_delimiter(char c)
 }
 
 /* The longest label in the text that stands between delimiters or ends; of two as long the last. */
-static bool label_in(const char *text, size_t n, char ret[static 32])
+static bool label_in(const char *text, size_t n, char ret[static QUANT_LABEL_MAX])
 {
     size_t best = 0;
     for (size_t from = 0; from < n; from++) {
         if (from && !is_delimiter(text[from - 1]))
             continue;
-        size_t most = n - from < QUANT_TEXT - 1 ? n - from : QUANT_TEXT - 1;
+        size_t most = n - from < QUANT_LABEL_MAX - 1 ? n - from : QUANT_LABEL_MAX - 1;
         for (size_t len = most; len >= 3 && len >= best; len--) {
-            char token[QUANT_TEXT];
+            char token[QUANT_LABEL_MAX];
             if (from + len < n && !is_delimiter(text[from + len]))
                 continue;
             memcpy(token, text + from, len);
@@ -76,7 +73,7 @@ static bool label_in(const char *text, size_t n, char ret[static 32])
     return best > 0;
 }
 
-bool quant_label_of(const char *path, char ret[static 32])
+bool quant_label_of(const char *path, char ret[static QUANT_LABEL_MAX])
 {
     static const char extension[] = ".gguf";
     size_t n = strlen(path), ext = strlen(extension);

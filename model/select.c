@@ -13,8 +13,6 @@
 #include "model/split.h"
 #include "model/weights.h"
 
-#define QUANT_TEXT 32
-#define UD "UD-"
 #define NAMED_MAX 3 /* files that an error names */
 #define LABELS_MAX 64
 
@@ -46,7 +44,7 @@ enum gguf_role { ROLE_MODEL, ROLE_PROJECTOR, ROLE_MATRIX };
 static enum gguf_role role_of(const char *path)
 {
     const char *base = base_name(path), *matrix = strcasestr(base, "imatrix");
-    char label[QUANT_TEXT];
+    char label[QUANT_LABEL_MAX];
     if (matrix && (matrix == base || !quant_label_of(base, label)))
         return ROLE_MATRIX;
     return strcasestr(base, "mmproj") ? ROLE_PROJECTOR : ROLE_MODEL;
@@ -58,7 +56,7 @@ static bool is_gguf(const char *path)
 }
 
 /* A model's file (no projector, no importance matrix) that carries a label. */
-static bool model_label(const char *path, char label[static 32])
+static bool model_label(const char *path, char label[static QUANT_LABEL_MAX])
 {
     return is_gguf(path) && !is_hidden(path) && role_of(path) == ROLE_MODEL &&
            quant_label_of(path, label);
@@ -69,11 +67,12 @@ static int compare_labels(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-size_t select_quants(const struct select_file *files, size_t n, char (*labels)[32], size_t max)
+size_t select_quants(const struct select_file *files, size_t n, char (*labels)[QUANT_LABEL_MAX],
+                     size_t max)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        char label[QUANT_TEXT];
+        char label[QUANT_LABEL_MAX];
         size_t k = 0;
         if (!model_label(files[i].path, label))
             continue;
@@ -172,7 +171,7 @@ static bool is_companion(const char *path)
 static bool has_label(const struct select_file *f, const struct select_policy *policy,
                       enum gguf_role role, const char *label)
 {
-    char own[QUANT_TEXT];
+    char own[QUANT_LABEL_MAX];
     return is_gguf(f->path) && role_of(f->path) == role && policy_takes(policy, f->path) &&
            quant_label_of(f->path, own) && strcmp(own, label) == 0;
 }
@@ -215,7 +214,7 @@ static void mark_projector(struct select_file *files, size_t n, const struct sel
 static int no_such_quant(const struct select_file *files, size_t n, const char *label,
                          struct error *err)
 {
-    char labels[LABELS_MAX][32];
+    char labels[LABELS_MAX][QUANT_LABEL_MAX];
     _cleanup_strbuf_ struct strbuf list = STRBUF_INIT;
     size_t count = select_quants(files, n, labels, LABELS_MAX);
     if (count == 0)
@@ -294,12 +293,12 @@ static int check_splits(const struct select_file *files, size_t n, struct error 
 static int select_quant(struct select_file *files, size_t n, const struct select_policy *policy,
                         const char *quant, struct error *err)
 {
-    char label[QUANT_TEXT], ud[QUANT_TEXT + sizeof(UD)];
+    char label[QUANT_LABEL_MAX], ud[QUANT_LABEL_MAX + sizeof(QUANT_UD)];
     if (!quant_label_parse(quant, label))
         return err_set(err, ERR_NOT_FOUND, "%.100s is no quantisation that we know", quant);
     const char *found = label;
     if (!mark_label(files, n, policy, ROLE_MODEL, label)) {
-        snprintf(ud, sizeof(ud), "%s%s", UD, label);
+        snprintf(ud, sizeof(ud), "%s%s", QUANT_UD, label);
         found = ud;
         if (!mark_label(files, n, policy, ROLE_MODEL, ud))
             return no_such_quant(files, n, label, err);

@@ -23,14 +23,17 @@ struct select_policy {
     bool allow_pickle;
 };
 
+#define QUANT_LABEL_MAX 32 /* bytes of a label, with its NUL */
+#define QUANT_UD "UD-"     /* before a label: unsloth's "dynamic" quantisations */
+
 /* True when the label is one that GGUF files are named by ("Q4_K_M", "iq2_xxs", "bf16",
  * "UD-Q4_K_XL" ...; any case; FP16 and FP32 mean F16 and F32). Writes the canonical upper-case
- * spelling into ret (32 bytes). */
-bool quant_label_parse(const char *label, char ret[static 32]);
+ * spelling into ret. */
+bool quant_label_parse(const char *label, char ret[static QUANT_LABEL_MAX]);
 /* The quantisation in a GGUF file's name, or else in its folder's ("Q4_K_M/x-00001-of-00002.gguf"),
  * upper case; false when there is none or it is no .gguf. A label stands between '-', '.', '_' or
  * the name's ends; the longest wins, of two as long the last. */
-bool quant_label_of(const char *path, char ret[static 32]);
+bool quant_label_of(const char *path, char ret[static QUANT_LABEL_MAX]);
 
 /* Marks the selected files. The policy's globs hold in every case. Hidden files (any path component
  * that starts with '.', so .gitattributes too) are always left out.
@@ -59,8 +62,8 @@ int select_files(struct select_file *files, size_t n, const struct select_policy
                  const char *quant, struct error *err);
 
 /* The labels that the GGUF files of the list have (projectors, importance matrices and hidden files
- * do not count), each once, sorted; at most max; returns how many. labels[i] are 32-byte strings.
- */
-size_t select_quants(const struct select_file *files, size_t n, char (*labels)[32], size_t max);
+ * do not count), each once, sorted; at most max; returns how many. */
+size_t select_quants(const struct select_file *files, size_t n, char (*labels)[QUANT_LABEL_MAX],
+                     size_t max);
 
 #endif

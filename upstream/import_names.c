@@ -62,7 +62,7 @@ static const char *last_separator(const char *tag)
 size_t tag_readings(const char *tag, struct tag_reading ret[static TAG_READINGS_MAX])
 {
     size_t n = 0;
-    char quant[32], rev[TAG_MAX + 1] = "";
+    char quant[QUANT_LABEL_MAX], rev[TAG_MAX + 1] = "";
     const char *split = last_separator(tag);
     if (split && (size_t)(split - tag) < sizeof(rev) && quant_label_parse(split + 2, quant))
         snprintf(rev, sizeof(rev), "%.*s", (int)(split - tag), tag);

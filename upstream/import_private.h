@@ -26,7 +26,7 @@ struct tag_reading {
     bool is_default;             /* the default branch; revision is empty */
     char revision[TAG_MAX + 16]; /* as the Hub is asked for it */
     char spelled[TAG_MAX + 1];   /* the part of the tag that stands for it */
-    char quant[32];              /* canonical label; empty = the whole repository */
+    char quant[QUANT_LABEL_MAX]; /* canonical label; empty = the whole repository */
 };
 
 #define TAG_READINGS_MAX 4

@@ -73,8 +73,8 @@ static int try_selection(struct search *s, const struct hub_revision *revision, 
 }
 
 /* The labels that the commit's list has; the whole import that came first has stored it. */
-static int commit_quants(struct search *s, const struct hub_revision *revision, char (*labels)[32],
-                         size_t *ret_n, struct error *err)
+static int commit_quants(struct search *s, const struct hub_revision *revision,
+                         char (*labels)[QUANT_LABEL_MAX], size_t *ret_n, struct error *err)
 {
     struct commit_files list = {0};
     *ret_n = 0;
@@ -98,7 +98,7 @@ static int commit_quants(struct search *s, const struct hub_revision *revision, 
 static int try_commit(struct search *s, const char *commit, struct error *err)
 {
     struct hub_revision revision = s->top;
-    char labels[QUANTS_MAX][32];
+    char labels[QUANTS_MAX][QUANT_LABEL_MAX];
     size_t n;
     memcpy(revision.commit, commit, sizeof(revision.commit));
     int rc = try_selection(s, &revision, NULL, err);
