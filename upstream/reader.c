@@ -131,9 +131,13 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
     int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
                            clock_monotonic_ms() + START_WAIT_MS, &have, err);
     if (rc == 0) {
+        struct transfer_stats stats;
+        transfers_stats(u->transfers, &stats);
         err_set(err, ERR_BUSY,
-                "the download has not begun within %d s: %u are running (limits.transfers)",
-                START_WAIT_MS / 1000, u->config->max_transfers);
+                "the download has not begun within %d s: %" PRIu64 " of %u places "
+                "(limits.transfers) are taken%s",
+                START_WAIT_MS / 1000, stats.running, u->config->max_transfers,
+                stats.running < u->config->max_transfers ? "; the upstream is slow to answer" : "");
         if (err)
             err->retry_after = 10;
         return -1;
