@@ -151,6 +151,7 @@ http {{
                 return
             except OSError:
                 time.sleep(0.05)
+        self.stop()
         raise RuntimeError("nginx did not start")
 
     def forget(self):
@@ -173,7 +174,7 @@ class Bench:
         self.folder = tempfile.mkdtemp(prefix="weighbridge-bench-", dir=os.environ.get("TMPDIR"))
         self.hub = StandInHub().start()
         self.n = 0
-        self.nginx = self.wb = None
+        self.nginx = self.wb = self.upstream = None
 
     def file(self, name):
         """A file of random bytes (one random block, then counted blocks: quick to make)."""
@@ -300,15 +301,19 @@ class Bench:
                 f"{self.size // MIB} MiB blob ({seconds:.1f} s)")
 
     def stop(self):
+        status = 0
         if self.wb:
-            self.wb.stop()
+            status = self.wb.stop()
             self.wb.clean()
         if self.nginx:
             self.nginx.stop()
+        if self.upstream:
             self.upstream.terminate()
             self.upstream.wait()
         self.hub.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if status:
+            raise RuntimeError(f"weighbridge ended with {status}")
 
 
 MEASURES = {
