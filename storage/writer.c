@@ -32,7 +32,7 @@ struct extent {
 struct blob_writer {
     struct store *store;
     struct blob_writer *next; /* guarded by the store's lock */
-    struct incoming_row row;
+    struct incoming_row row; /* its digest stays as it is: others read it, under the store's lock */
     int fd;
     uint64_t resumed;
     uint64_t contiguous;   /* written without a hole from 0 */
@@ -414,8 +414,10 @@ static void keep_partial(struct blob_writer *w)
     } else {
         memcpy(row.owner, NO_BOOT, OWNER_BOOT);
     }
-    if (meta_incoming_put(s->meta, &row, NULL) == 0)
-        w->row = row;
+    if (meta_incoming_put(s->meta, &row, NULL) == 0) {
+        w->row.synced = row.synced;
+        memcpy(w->row.owner, row.owner, sizeof(row.owner));
+    }
     uint64_t usable = partial_usable(s, &w->row, w->contiguous, &lost);
     atomic_fetch_add(&s->partial_bytes, usable - w->contiguous);
 }
