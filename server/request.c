@@ -18,7 +18,6 @@
 
 #define READ_ONLY "GET, HEAD"
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
-#define OVER_LIMIT_TIMEOUT_S 5u /* who is not let in must not sit in the reserve */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
 
 /* The request line is there; the headers are not yet. */
@@ -185,25 +184,12 @@ static bool is_operator_route(enum route_kind kind)
     return kind == ROUTE_HEALTH || kind == ROUTE_READY || kind == ROUTE_METRICS;
 }
 
-/* This connection came when max_clients were there already, and they still are. */
-static bool is_over_limit(const struct request *q)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    if (!info || !info->socket_context)
-        return false;
-    if (atomic_load(&q->server->clients) > q->server->config->max_clients)
-        return true;
-    request_reset_timeout(q); /* let in after all: with everybody's time limit */
-    return false;
-}
-
 static enum MHD_Result dispatch(struct request *q)
 {
     struct error err = ERROR_INIT;
     int parsed = route_parse(q->path, &q->route, &err);
     /* Probes and metrics stay reachable: they are how an operator finds out. */
-    if (!is_operator_route(q->route.kind) && is_over_limit(q)) {
+    if (!is_operator_route(q->route.kind) && connection_is_over_limit(q)) {
         q->must_close = true;
         err_set(&err, ERR_BUSY,
                 "all %u client connections are in use; raise \"limits.clients\" if "
@@ -227,6 +213,7 @@ static enum MHD_Result dispatch(struct request *q)
 static enum MHD_Result answer(struct request *q)
 {
     uint64_t begun = clock_monotonic_us();
+    connection_answers(q);
     enum MHD_Result r = dispatch(q);
     if (!q->counts_body && q->body_length > ACKED_WORTH)
         q->acked_before = acknowledged(q);
@@ -320,6 +307,7 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
 {
     struct request *q = *con_cls;
     (void)cls;
+    connection_waits(c);
     if (!q)
         return;
     if (!q->status) { /* answered by libmicrohttpd itself: a malformed or too large head */
@@ -335,20 +323,4 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
     free(q->target);
     free(q);
     *con_cls = NULL;
-}
-
-void connection_notify(void *cls, struct MHD_Connection *c, void **socket_context,
-                       enum MHD_ConnectionNotificationCode code)
-{
-    struct server *s = cls;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        uint64_t n = atomic_fetch_add(&s->clients, 1) + 1;
-        *socket_context = NULL;
-        if (n > s->config->max_clients) {
-            *socket_context = s; /* a mark, not a reference */
-            MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, OVER_LIMIT_TIMEOUT_S);
-        }
-    } else {
-        atomic_fetch_sub(&s->clients, 1);
-    }
 }

@@ -36,6 +36,11 @@ struct server {
     pthread_mutex_t lock;         /* guards: active */
     pthread_cond_t idle;          /* active became 0 */
     uint64_t active;              /* requests between their headers and their end */
+
+    pthread_mutex_t connections_lock; /* guards: connections */
+    struct connection *connections;
+    pthread_cond_t connections_stop; /* `stopping` was set */
+    pthread_t connections_watch;
 };
 
 struct request {
@@ -71,8 +76,6 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *c, const char *
                                size_t *upload_data_size, void **con_cls);
 void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
                        enum MHD_RequestTerminationCode code);
-void connection_notify(void *cls, struct MHD_Connection *c, void **socket_context,
-                       enum MHD_ConnectionNotificationCode code);
 
 /* A request header; NULL when absent, or when it came more than once (then it says nothing). */
 const char *request_header(const struct request *q, const char *name);
@@ -84,6 +87,20 @@ bool request_client_gone(const struct request *q);
 void request_reset_timeout(const struct request *q);
 /* The access rules; answers nothing. ERR_DENIED with a text that names the setting. */
 int request_may_pull(const struct request *q, struct error *err);
+
+/* ---- connections.c: who came, and who does not come to the point --------------------------------
+ */
+
+int connections_start(struct server *s, struct error *err);
+/* When the library has closed every connection. Sets `stopping`. */
+void connections_stop(struct server *s);
+void connection_notify(void *cls, struct MHD_Connection *c, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code);
+/* This connection came when max_clients were there already, and they still are. */
+bool connection_is_over_limit(const struct request *q);
+/* A whole request is there and its answer begins; the answer has ended. */
+void connection_answers(const struct request *q);
+void connection_waits(struct MHD_Connection *c);
 
 /* ---- reply.c: answers ----------------------------------------------------------------------- */
 

@@ -118,11 +118,15 @@ int server_start(const struct config *c, struct store *store, struct upstreams *
     if (listen_open(c, &fd, s->url, sizeof(s->url), err) < 0)
         return -1;
     upstreams_on_transfer_end(u, access_log_transfer, NULL);
+    if (connections_start(s, err) < 0)
+        return -1;
     s->daemon = start_daemon(s, fd);
-    if (!s->daemon)
+    if (!s->daemon) {
+        connections_stop(s);
         return err_set(err, ERR_INTERNAL,
                        "the HTTP library did not start on %s (log_level \"debug\" shows why)",
                        s->url);
+    }
     s->listen_fd = TAKE_FD(fd);
     *ret = TAKE_PTR(s);
     return 0;
@@ -167,6 +171,7 @@ void server_stop(struct server *s)
     atomic_store(&s->stopping, true);
     stop_listening(s);
     MHD_stop_daemon(s->daemon); /* joins the threads; content readers see `stopping` */
+    connections_stop(s);
     close(s->listen_fd);
     server_free(s);
 }

@@ -491,6 +491,25 @@ class Limits(Http):
             raw.send("GET /v2/ HTTP/1.1\r\nHost:")
             self.assertEqual(raw.rest().count(b"HTTP/1.1 200"), 0)
 
+    def test_a_client_that_drips_its_request_is_cut(self):
+        """Every byte sets libmicrohttpd's own clock back, so it would stay for ever."""
+        wb = self.make_weighbridge(env={"WEIGHBRIDGE_TIMEOUTS_CLIENT": "1s"})
+        with Raw(wb) as fresh, Raw(wb) as used:
+            used.send("GET /v2/ HTTP/1.1\r\nHost: h\r\n\r\n")
+            self.assertEqual(used.answer()[0], 200)
+            for raw in (fresh, used):
+                raw.send("GET /v2/ HTTP/1.1\r\nHost: h\r\nX: ")
+            alive, deadline = [fresh, used], time.monotonic() + 60
+            while alive:
+                self.assertLess(time.monotonic(), deadline, "a dripping client keeps its place")
+                for raw in alive[:]:
+                    try:
+                        raw.send("x")
+                    except OSError:
+                        alive.remove(raw)
+                time.sleep(0.1)
+        self.assertEqual(wb.get("/v2/")[0], 200)
+
     def test_the_upstream_may_be_slower_than_the_client_timeout(self):
         hub, wb = self.start(env={"WEIGHBRIDGE_TIMEOUTS_CLIENT": "1s"})
         path = self.path(wb)
