@@ -138,7 +138,7 @@ int meta_writer_start(struct meta *m, struct error *err)
     if (rc != 0) {
         pthread_cond_destroy(&m->work);
         pthread_mutex_destroy(&m->lock);
-        return err_set(err, ERR_NOMEM, "cannot start the metadata writer: %s", strerror(rc));
+        return err_set(err, ERR_NOMEM, "cannot start the metadata writer: %s", strerror(abs(rc)));
     }
     m->thread_runs = true;
     return 0;

@@ -133,7 +133,9 @@ static struct transfer *transfer_make(struct transfers *t, const struct digest *
                                       struct error *err)
 {
     struct transfer *x = calloc(1, sizeof(*x));
-    if (!x || hasher_new(d->alg, &x->hasher, err) < 0) {
+    if (!x || hasher_new(d->alg, &x->hasher, NULL) < 0 || cond_init_monotonic(&x->cond) < 0) {
+        if (x)
+            hasher_free(x->hasher);
         free(x);
         err_set(err, ERR_NOMEM, "out of memory for a transfer");
         return NULL;
@@ -144,11 +146,6 @@ static struct transfer *transfer_make(struct transfers *t, const struct digest *
     x->refs = 2; /* the first reader's and the thread's */
     x->readers = 1;
     pthread_mutex_init(&x->lock, NULL);
-    if (cond_init_monotonic(&x->cond) < 0) {
-        destroy(x);
-        err_set(err, ERR_NOMEM, "cannot make a condition variable");
-        return NULL;
-    }
     return x;
 }
 
