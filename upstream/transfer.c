@@ -311,6 +311,30 @@ static int start_thread(struct transfer *x)
     return rc;
 }
 
+/* Under t->lock. Takes the source over; NULL with an error when it could not be started. */
+static struct transfer *start(struct transfers *t, const struct digest *d, uint64_t size,
+                              struct transfer_source *source, struct error *err)
+{
+    struct transfer *x = transfer_make(t, d, size, err);
+    if (!x)
+        return NULL;
+    x->source = *source;
+    *source = (struct transfer_source){0};
+    int failed = start_thread(x);
+    if (failed) {
+        destroy(x);
+        errno = failed;
+        err_set(err, ERR_BUSY, "cannot start a transfer thread: %m");
+        return NULL;
+    }
+    x->next = *bucket_of(t, d);
+    *bucket_of(t, d) = x;
+    t->threads++;
+    atomic_fetch_add(&t->stats.started, 1);
+    atomic_fetch_add(&t->stats.readers, 1);
+    return x;
+}
+
 int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
                   struct transfer_source *source, struct transfer **ret, struct error *err)
 {
@@ -320,37 +344,17 @@ int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
         x = NULL;
         pthread_cond_wait(&t->changed, &t->lock); /* it is on its way out */
     }
-    int rc = 0;
-    if (t->stopping) {
-        rc = err_set(err, ERR_CANCELLED, "the server is shutting down");
-    } else if (x && x->size != size) {
-        rc = transfer_sizes_differ(x->size, size, err);
-    } else if (!x) {
-        x = transfer_make(t, d, size, err);
-        rc = x ? 0 : -1;
-        if (x) {
-            x->source = *source;
-            *source = (struct transfer_source){0};
-            int failed = start_thread(x);
-            if (failed) {
-                destroy(x);
-                x = NULL;
-                errno = failed;
-                rc = err_set(err, ERR_BUSY, "cannot start a transfer thread: %m");
-            } else {
-                x->next = *bucket_of(t, d);
-                *bucket_of(t, d) = x;
-                t->threads++;
-                atomic_fetch_add(&t->stats.started, 1);
-                atomic_fetch_add(&t->stats.readers, 1);
-            }
-        }
-    }
+    if (t->stopping)
+        err_set(err, ERR_CANCELLED, "the server is shutting down");
+    else if (!x)
+        x = start(t, d, size, source, err);
     pthread_mutex_unlock(&t->lock);
     source_release(source);
-    if (rc < 0) {
-        if (x)
-            transfer_unref(x);
+    if (!x)
+        return -1;
+    if (x->size != size) {
+        transfer_sizes_differ(x->size, size, err);
+        transfer_unref(x);
         return -1;
     }
     *ret = x;
@@ -413,13 +417,12 @@ ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len
     uint64_t left = x->have > offset ? x->have - offset : 0;
     struct blob *blob = x->blob;
     struct blob_writer *writer = x->writer;
-    bool from_writer = !blob && left;
-    if (from_writer)
+    if (len > left)
+        len = (size_t)left;
+    if (len && !blob)
         x->reads++;
     pthread_mutex_unlock(&x->lock);
 
-    if (len > left)
-        len = (size_t)left;
     if (!len)
         return 0;
     if (blob)
