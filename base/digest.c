@@ -89,16 +89,29 @@ int digest_parse(const char *text, struct digest *ret, struct error *err)
     return err_set(err, ERR_INVALID, "\"%.160s\" is not a digest (algorithm:hex)", text);
 }
 
-char *digest_format_hex(const struct digest *d, char buf[static DIGEST_TEXT_MAX])
+char *hex_format(const void *raw, size_t n, char *buf)
 {
     static const char digits[] = "0123456789abcdef";
-    size_t size = digest_size(d->alg);
-    for (size_t i = 0; i < size; i++) {
-        buf[2 * i] = digits[d->raw[i] >> 4];
-        buf[2 * i + 1] = digits[d->raw[i] & 15];
+    const unsigned char *p = raw;
+    for (size_t i = 0; i < n; i++) {
+        buf[2 * i] = digits[p[i] >> 4];
+        buf[2 * i + 1] = digits[p[i] & 15];
     }
-    buf[2 * size] = '\0';
+    buf[2 * n] = '\0';
     return buf;
+}
+
+uint64_t text_hash(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h;
+}
+
+char *digest_format_hex(const struct digest *d, char buf[static DIGEST_TEXT_MAX])
+{
+    return hex_format(d->raw, digest_size(d->alg), buf);
 }
 
 char *digest_format(const struct digest *d, char buf[static DIGEST_TEXT_MAX])
@@ -195,7 +208,6 @@ int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], st
     EVP_MD_CTX_free(ctx);
     if (!ok)
         return err_set(err, ERR_NOMEM, "cannot compute a git object id");
-    for (unsigned i = 0; i < 20; i++)
-        snprintf(ret + 2 * (size_t)i, 3, "%02x", raw[i]);
+    hex_format(raw, size, ret);
     return 0;
 }

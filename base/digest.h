@@ -62,6 +62,11 @@ int digest_of(enum digest_alg alg, const void *data, size_t len, struct digest *
 #define GIT_OID_TEXT 41
 int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], struct error *err);
 
+/* n bytes as 2n lower-case hex digits and a NUL into buf; returns buf. */
+char *hex_format(const void *raw, size_t n, char *buf);
+/* FNV-1a, for hash tables only: spares most of the comparisons, nothing is trusted to it. */
+uint64_t text_hash(const char *s);
+
 /* True for exactly n lower-case hex digits and nothing more. */
 bool is_lower_hex(const char *s, size_t n);
 

@@ -8,6 +8,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/digest.h"
+
 static int read_all(int fd, const char *path, size_t max, struct strbuf *to, struct error *err)
 {
     size_t got = 0;
@@ -108,7 +110,6 @@ int fs_space(const char *path, uint64_t *ret_free, uint64_t *ret_total, struct e
 
 int random_hex(char *buf, size_t n, struct error *err)
 {
-    static const char digits[] = "0123456789abcdef";
     unsigned char raw[64];
     if (n > sizeof(raw))
         return err_set(err, ERR_INTERNAL, "random_hex: at most %zu bytes", sizeof(raw));
@@ -121,10 +122,6 @@ int random_hex(char *buf, size_t n, struct error *err)
             return err_errno(err, "getrandom");
         got += (size_t)r;
     }
-    for (size_t i = 0; i < n; i++) {
-        buf[2 * i] = digits[raw[i] >> 4];
-        buf[2 * i + 1] = digits[raw[i] & 15];
-    }
-    buf[2 * n] = '\0';
+    hex_format(raw, n, buf);
     return 0;
 }

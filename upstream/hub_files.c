@@ -17,14 +17,6 @@ char *hub_resolve_url(const struct hub *h, const char *id, const char *commit, c
 
 /* ---- the file list --------------------------------------------------------------------------- */
 
-static uint64_t hash_text(const char *s)
-{
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
-}
-
 /* The next page's URL, NULL after the last one. */
 static int next_page(struct hub *h, const struct hub_answer *a, char **ret, struct error *err)
 {
@@ -81,7 +73,7 @@ static int read_pages(struct hub *h, struct hub_question *q, char *url, struct h
         log_url(page, where, sizeof(where));
         if (n == HUB_TREE_PAGES_MAX)
             return err_set(err, ERR_UPSTREAM, "%s: more than %u pages", where, HUB_TREE_PAGES_MAX);
-        seen[n] = hash_text(page);
+        seen[n] = text_hash(page);
         for (unsigned i = 0; i < n; i++)
             if (seen[i] == seen[n])
                 return err_set(err, ERR_UPSTREAM, "%s: the pages of the file list go in a circle",

@@ -144,19 +144,10 @@ void memory_done(struct memory *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-/* FNV-1a: only spares most of the string comparisons; nothing is trusted to it. */
-static uint64_t hash_of(const char *s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
-}
-
 /* Lock held. */
 static struct negative *find_negative(struct memory *m, const char *key)
 {
-    uint64_t hash = hash_of(key);
+    uint64_t hash = text_hash(key);
     for (size_t i = 0; i < NEGATIVES_MAX; i++) {
         struct negative *n = &m->negatives[i];
         if (n->key && n->hash == hash && strcmp(n->key, key) == 0)
@@ -213,7 +204,7 @@ static void note_missing(struct memory *m, const char *key, uint64_t until_ms, c
         negative_clear(n);
         return;
     }
-    n->hash = hash_of(key);
+    n->hash = text_hash(key);
     n->until_ms = until_ms;
 }
 
