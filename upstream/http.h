@@ -110,6 +110,12 @@ int http_status_error(const struct http_response *r, const char *url, struct err
 /* Resolves a Location against the URL it came from (absolute, //host, /path; query kept). NULL when
  * out of memory or when it is no http(s) URL. Caller frees. */
 char *http_resolve_location(const char *base, const char *location);
+/* Where bytes can be had for a while: often a signed URL. A secret: never logged whole. */
+struct http_location {
+    char *url;    /* owned */
+    char *bearer; /* owned; NULL unless the URL is on the upstream's own origin */
+};
+void http_location_done(struct http_location *l);
 /* Same scheme, host and port. */
 bool http_same_origin(const char *a, const char *b);
 

@@ -62,6 +62,13 @@ static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
            curl_url_get(b, part, &y, CURLU_DEFAULT_PORT) == CURLUE_OK && strcasecmp(x, y) == 0;
 }
 
+void http_location_done(struct http_location *l)
+{
+    free(l->url);
+    free(l->bearer);
+    *l = (struct http_location){0};
+}
+
 bool http_same_origin(const char *a, const char *b)
 {
     _cleanup_url_ CURLU *x = curl_url();

@@ -56,13 +56,8 @@ int hub_small_file(struct hub *h, const char *id, const char *commit,
 /* Where a file's bytes can be read now. Asks the Hub's resolve route without following its redirect
  * and checks, on the Hub's own answer: X-Repo-Commit == commit, X-Linked-Etag (or, unredirected,
  * the ETag) == sha256, X-Linked-Size == size. ERR_UPSTREAM names the header and both values. */
-struct hub_location {
-    char *url;    /* signed; secret: never logged whole */
-    char *bearer; /* non-NULL only when url is on the Hub's own origin */
-};
-void hub_location_done(struct hub_location *l);
 int hub_locate(struct hub *h, const char *id, const char *commit, const char *path,
-               const struct digest *sha256, uint64_t size, struct hub_location *ret,
+               const struct digest *sha256, uint64_t size, struct http_location *ret,
                struct error *err);
 
 /* Bytes [first, first+len) of a located file, cut off at its end, exactly (206 and a right
@@ -70,7 +65,7 @@ int hub_locate(struct hub *h, const char *id, const char *commit, const char *pa
  * Resumes and re-locates like a transfer does; *location may be empty and is kept current. A
  * network error is never mistaken for content: on failure nothing has been appended. */
 int hub_read_range(struct hub *h, const char *id, const char *commit, const char *path,
-                   const struct digest *sha256, uint64_t size, struct hub_location *location,
+                   const struct digest *sha256, uint64_t size, struct http_location *location,
                    uint64_t first, size_t len, struct strbuf *to, struct error *err);
 
 #endif

@@ -5,13 +5,6 @@
 #include "base/log.h"
 #include "upstream/hub_private.h"
 
-void hub_location_done(struct hub_location *l)
-{
-    free(l->url);
-    free(l->bearer);
-    *l = (struct hub_location){0};
-}
-
 /* Asks the resolve route by HEAD for what the Hub itself says about a file. */
 static int ask_resolve(struct hub *h, const char *id, const char *commit, const char *path,
                        struct hub_answer *ret, struct error *err)
@@ -95,11 +88,11 @@ int hub_linked_digest(struct hub *h, const char *id, const char *commit, const c
 }
 
 int hub_locate(struct hub *h, const char *id, const char *commit, const char *path,
-               const struct digest *sha256, uint64_t size, struct hub_location *ret,
+               const struct digest *sha256, uint64_t size, struct http_location *ret,
                struct error *err)
 {
     _cleanup_(hub_answer_done) struct hub_answer a = {0};
-    _cleanup_(hub_location_done) struct hub_location l = {0};
+    _cleanup_(http_location_done) struct http_location l = {0};
     struct digest promised;
     uint64_t promised_size;
     char where[512], got[DIGEST_TEXT_MAX], want[DIGEST_TEXT_MAX];
@@ -120,6 +113,6 @@ int hub_locate(struct hub *h, const char *id, const char *commit, const char *pa
         !(l.bearer = strdup(h->config->token)))
         return err_set(err, ERR_NOMEM, "out of memory for a location");
     *ret = l;
-    l = (struct hub_location){0};
+    l = (struct http_location){0};
     return 0;
 }

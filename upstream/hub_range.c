@@ -9,7 +9,7 @@
 /* One hub_read_range() under way: [at, end) of the file is still missing. */
 struct reading {
     struct hub *h;
-    const struct hub_location *location;
+    const struct http_location *location;
     uint64_t at, end, size;
     uint64_t promised; /* bytes of the body under way, by its header */
     struct strbuf *to;
@@ -111,7 +111,7 @@ static enum outcome read_once(struct reading *x, struct error *err)
 }
 
 int hub_read_range(struct hub *h, const char *id, const char *commit, const char *path,
-                   const struct digest *sha256, uint64_t size, struct hub_location *location,
+                   const struct digest *sha256, uint64_t size, struct http_location *location,
                    uint64_t first, size_t len, struct strbuf *to, struct error *err)
 {
     struct error why = ERROR_INIT;
@@ -152,7 +152,7 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
         if (outcome == READ_FAILED || (outcome == READ_AGAIN && failures >= h->config->retries))
             break;
         if (outcome == READ_STALE)
-            hub_location_done(location);
+            http_location_done(location);
         else if (http_pool_backoff(h->pool, failures++, 0, NULL, &why) < 0)
             break;
     }

@@ -193,7 +193,7 @@ struct header_source {
     const struct reading *reading;
     const struct commit_file *file;
     struct blob *blob;
-    struct hub_location location;
+    struct http_location location;
 };
 
 int header_copy(struct blob *blob, size_t len, struct strbuf *to, struct error *err)
@@ -247,7 +247,7 @@ static int source_open(struct header_source *s, struct error *err)
 static void source_close(struct header_source *s)
 {
     blob_close(s->blob);
-    hub_location_done(&s->location);
+    http_location_done(&s->location);
 }
 #define _cleanup_source_ _cleanup_(source_close)
 
@@ -276,7 +276,7 @@ static int confirm(struct header_source *s, const struct want *w, struct strbuf 
     if (whole)
         return digest_equal(&first, &f->sha256) ? 0 : other_bytes(f, &first, err);
     strbuf_reset(prefix);
-    hub_location_done(&s->location);
+    http_location_done(&s->location);
     if (hub_locate(r->hub, r->repo_id, r->commit, f->path, &f->sha256, f->size, &s->location, err) <
             0 ||
         source_read(s, len, prefix, err) < 0 ||

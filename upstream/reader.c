@@ -26,15 +26,11 @@ struct hub_source {
     struct digest digest;
 };
 
-static int hub_source_locate(void *ctx, struct transfer_location *ret, struct error *err)
+static int hub_source_locate(void *ctx, struct http_location *ret, struct error *err)
 {
     struct hub_source *s = ctx;
-    struct hub_location l = {0};
-    if (hub_locate(s->hub, s->link.origin.repo_id, s->link.origin.commit, s->link.origin.path,
-                   &s->digest, s->link.size, &l, err) < 0)
-        return -1;
-    *ret = (struct transfer_location){.url = l.url, .bearer = l.bearer};
-    return 0;
+    return hub_locate(s->hub, s->link.origin.repo_id, s->link.origin.commit, s->link.origin.path,
+                      &s->digest, s->link.size, ret, err);
 }
 
 static void hub_source_release(void *ctx)

@@ -42,18 +42,13 @@ enum transfer_state { /* ordered; only grows */
                       TRANSFER_FAILED,
 };
 
-struct transfer_location {
-    char *url;    /* owned; secret */
-    char *bearer; /* owned; NULL for foreign hosts */
-};
-
 /* Where the bytes come from. locate() is called on the transfer's thread at the start and whenever
  * a location has gone stale; it checks that the upstream still has this very object. */
 struct transfer_source {
     const char *upstream; /* its prefix, for metrics and logs; lives as long as the source */
     struct http_pool *pool;
     unsigned retries;
-    int (*locate)(void *ctx, struct transfer_location *ret, struct error *err);
+    int (*locate)(void *ctx, struct http_location *ret, struct error *err);
     void (*release)(void *ctx);
     void *ctx;
 };

@@ -19,13 +19,6 @@
                  */
 #define RETRY_AFTER_MAX_S 30
 
-static void location_done(struct transfer_location *l)
-{
-    free(l->url);
-    free(l->bearer);
-    *l = (struct transfer_location){0};
-}
-
 /* ---- bytes into the file ------------------------------------------------------------------ */
 
 static int flush(struct transfer *x, struct error *err)
@@ -171,8 +164,7 @@ static enum outcome judge_failure(const struct error *err)
     }
 }
 
-static enum outcome exchange(struct transfer *x, const struct transfer_location *l,
-                             struct error *err)
+static enum outcome exchange(struct transfer *x, const struct http_location *l, struct error *err)
 {
     _cleanup_response_ struct http_response *r = NULL;
     bool bounded = x->size > BOUNDED_ABOVE;
@@ -230,17 +222,17 @@ static bool may_retry(struct transfer *x, unsigned *failures, struct error *err)
     return http_pool_backoff(x->source.pool, *failures - 1, err->retry_after, &x->cancel, err) == 0;
 }
 
-static int locate(struct transfer *x, struct transfer_location *l, unsigned *failures,
+static int locate(struct transfer *x, struct http_location *l, unsigned *failures,
                   struct error *err)
 {
-    location_done(l);
+    http_location_done(l);
     while (x->source.locate(x->source.ctx, l, err) < 0)
         if (judge_failure(err) != OUT_RETRY || !may_retry(x, failures, err))
             return -1;
     return 0;
 }
 
-static int receive(struct transfer *x, struct transfer_location *l, struct error *err)
+static int receive(struct transfer *x, struct http_location *l, struct error *err)
 {
     unsigned failures = 0; /* since there was progress */
     bool relocated = false;
@@ -309,7 +301,7 @@ static int open_writer(struct transfer *x, struct error *err)
     return store_has_room(x->table->store, 0, err);
 }
 
-static int fill_located(struct transfer *x, struct transfer_location *l, struct error *err)
+static int fill_located(struct transfer *x, struct http_location *l, struct error *err)
 {
     unsigned failures = 0;
     if (locate(x, l, &failures, err) < 0 || open_writer(x, err) < 0)
@@ -330,9 +322,9 @@ int transfer_fill(struct transfer *x, struct error *err)
     x->buffer = malloc(BUFFER_SIZE);
     if (!x->buffer)
         return err_set(err, ERR_NOMEM, "out of memory for a transfer");
-    struct transfer_location l = {0};
+    struct http_location l = {0};
     int rc = fill_located(x, &l, err);
-    location_done(&l);
+    http_location_done(&l);
     free(TAKE_PTR(x->buffer));
     return rc;
 }

@@ -169,7 +169,7 @@ static struct http_pool *pool;
 static struct digest digests[OBJECTS];
 static atomic_uint completed, cut;
 
-static int locate(void *ctx, struct transfer_location *ret, struct error *err)
+static int locate(void *ctx, struct http_location *ret, struct error *err)
 {
     char url[100];
     snprintf(url, sizeof(url), "http://127.0.0.1:%u/%u", port, (unsigned)(uintptr_t)ctx);
@@ -242,7 +242,7 @@ static void make_digests(void)
 static sem_t begun, go_on, ended;
 
 /* Holds the only slot until it may go on. */
-static int locate_later(void *ctx, struct transfer_location *ret, struct error *err)
+static int locate_later(void *ctx, struct http_location *ret, struct error *err)
 {
     sem_post(&begun);
     sem_wait(&go_on);
@@ -258,8 +258,7 @@ static void on_end(void *ctx, const char *upstream, const struct digest *d, uint
 }
 
 static struct transfer *join_object(struct transfers *t, unsigned object,
-                                    int (*where)(void *, struct transfer_location *,
-                                                 struct error *))
+                                    int (*where)(void *, struct http_location *, struct error *))
 {
     struct transfer_source source = {
         .upstream = "test", .pool = pool, .locate = where, .ctx = (void *)(uintptr_t)object};

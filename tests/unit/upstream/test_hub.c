@@ -500,7 +500,7 @@ static struct digest sha(void)
     return d;
 }
 
-static int locate(struct env *e, struct hub_location *l)
+static int locate(struct env *e, struct http_location *l)
 {
     struct digest d = sha();
     return hub_locate(e->h, "o/m", COMMIT, "m.bin", &d, 10, l, &e->err);
@@ -513,33 +513,33 @@ static int locate(struct env *e, struct hub_location *l)
 Test(hub, locates_files)
 {
     struct env *e = env_new("s3cret", 0);
-    struct hub_location l;
+    struct http_location l;
     const char *cdn = script_url(e->cdn, "/x?Signature=s3cret%2f");
     script_reply(e->hub, HEAD_FILE, NULL,
                  LINKED(COMMIT, "\"" SHA "\"", "10") "\r\nETag: \"xet\"\r\nLocation: %s", cdn);
     worked(e, locate(e, &l));
     cr_assert_str_eq(l.url, cdn);
     cr_assert_null(l.bearer);
-    hub_location_done(&l);
+    http_location_done(&l);
     /* a renamed repository first */
     script_reply(e->hub, HEAD_FILE, NULL, "307 T\r\nLocation: /n/m/resolve/" COMMIT "/m.bin");
     script_reply(e->hub, "HEAD /n/m/resolve/" COMMIT "/m.bin ", NULL,
                  LINKED(COMMIT, "W/\"" SHA "\"", "10") "\r\nLocation: %s", cdn);
     worked(e, locate(e, &l));
     cr_assert_null(l.bearer);
-    hub_location_done(&l);
+    http_location_done(&l);
     /* a mirror that has the bytes itself, at once or behind a redirect of its own */
     script_reply(e->hub, HEAD_FILE, NULL,
                  "200 OK\r\nContent-Length: 10\r\nX-Repo-Commit: " COMMIT "\r\nETag: \"" SHA "\"");
     worked(e, locate(e, &l));
     cr_assert_str_eq(l.url, script_url(e->hub, RESOLVE "m.bin"));
     cr_assert_str_eq(l.bearer, "s3cret");
-    hub_location_done(&l);
+    http_location_done(&l);
     script_reply(e->hub, HEAD_FILE, NULL, LINKED(COMMIT, SHA, "10") "\r\nLocation: /own?x");
     worked(e, locate(e, &l));
     cr_assert_str_eq(l.url, script_url(e->hub, "/own?x"));
     cr_assert_str_eq(l.bearer, "s3cret");
-    hub_location_done(&l);
+    http_location_done(&l);
     cr_assert_eq(script_count(e->cdn), 0);
     env_free(e);
 }
@@ -548,12 +548,12 @@ Test(hub, locates_files)
 Test(hub, locates_what_git_itself_keeps)
 {
     struct env *e = env_new(NULL, 0);
-    struct hub_location l;
+    struct http_location l;
     script_reply(e->hub, HEAD_FILE, NULL,
                  "200 OK\r\nContent-Length: 10\r\nX-Repo-Commit: " COMMIT "\r\nETag: \"%.40s\"",
                  SHA);
     cr_assert_eq(locate(e, &l), 0, "%s", e->err.text);
-    hub_location_done(&l);
+    http_location_done(&l);
     script_reply(e->hub, HEAD_FILE, NULL,
                  "200 OK\r\nContent-Length: 9\r\nX-Repo-Commit: " COMMIT "\r\nETag: \"%.40s\"",
                  SHA);
@@ -594,7 +594,7 @@ Test(hub, locates_nothing_else)
         {"302 F\r\nLocation: file:///etc/passwd", "no http or https URL", false},
         {"503 S", "answered 503", false},
     };
-    struct hub_location l;
+    struct http_location l;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         script_reply(e->hub, HEAD_FILE, NULL, "%s%s%s", cases[i].head,
                      cases[i].redirect ? "\r\nLocation: " : "", cases[i].redirect ? cdn : "");
@@ -612,7 +612,7 @@ static void put_location(struct env *e, const char *path)
                  script_url(e->cdn, path));
 }
 
-static int read_range(struct env *e, struct hub_location *l, uint64_t first, size_t len,
+static int read_range(struct env *e, struct http_location *l, uint64_t first, size_t len,
                       struct strbuf *b)
 {
     struct digest d = sha();
@@ -622,7 +622,7 @@ static int read_range(struct env *e, struct hub_location *l, uint64_t first, siz
 Test(hub, reads_ranges)
 {
     struct env *e = env_new("s3cret", 3);
-    struct hub_location l = {0};
+    struct http_location l = {0};
     struct strbuf b = STRBUF_INIT;
     put_location(e, "/1");
     script_reply(e->cdn, "GET /1 ", "2345", "206 P\r\nContent-Range: bytes 2-5/10");
@@ -656,7 +656,7 @@ Test(hub, reads_ranges)
     worked(e, read_range(e, &l, 2, 6, &b));
     cr_assert_str_eq(strbuf_str(&b), "234567");
     cr_assert(!script_saw(e->cdn, "Authorization") && !script_saw(e->cdn, "s3cret"));
-    hub_location_done(&l);
+    http_location_done(&l);
     strbuf_done(&b);
     env_free(e);
 }
@@ -681,7 +681,7 @@ Test(hub, believes_no_other_range)
         {"429 T\r\nRetry-After: 5", "", "try again in 5 s"},
     };
     struct env *e = env_new("s3cret", 0);
-    struct hub_location l = {0};
+    struct http_location l = {0};
     struct strbuf b = STRBUF_INIT;
     put_location(e, "/1?s3cret");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -696,7 +696,7 @@ Test(hub, believes_no_other_range)
                strstr(cases[i].head, "429") ? ERR_RATE_LIMITED : ERR_UPSTREAM, cases[i].why);
         cr_assert_eq(b.len, 0);
     }
-    hub_location_done(&l);
+    http_location_done(&l);
     strbuf_done(&b);
     env_free(e);
 }
@@ -705,7 +705,7 @@ Test(hub, believes_no_other_range)
 Test(hub, gives_up_a_range_that_drips)
 {
     struct env *e = env_new(NULL, 2);
-    struct hub_location l = {0};
+    struct http_location l = {0};
     struct strbuf b = STRBUF_INIT;
     struct digest d = sha();
     script_reply(e->hub, HEAD_FILE, NULL, LINKED(COMMIT, SHA, "100") "\r\nLocation: %s",
@@ -721,7 +721,7 @@ Test(hub, gives_up_a_range_that_drips)
            ERR_UPSTREAM, "cut short");
     cr_assert_eq(script_count(e->cdn), 3);
     cr_assert_eq(b.len, 0);
-    hub_location_done(&l);
+    http_location_done(&l);
     strbuf_done(&b);
     env_free(e);
 }
@@ -729,7 +729,7 @@ Test(hub, gives_up_a_range_that_drips)
 Test(hub, gives_up_a_range_that_does_not_come)
 {
     struct env *e = env_new(NULL, 2);
-    struct hub_location l = {0};
+    struct http_location l = {0};
     struct strbuf b = STRBUF_INIT;
     put_location(e, "/1");
     for (unsigned i = 0; i < 3; i++)
@@ -748,7 +748,7 @@ Test(hub, gives_up_a_range_that_does_not_come)
     script_reply(e->hub, HEAD_FILE, NULL, "401 U\r\nX-Error-Code: GatedRepo");
     failed(e, read_range(e, &l, 2, 4, &b), ERR_UNAUTHORIZED, "gated");
     cr_assert_eq(b.len, 0);
-    hub_location_done(&l);
+    http_location_done(&l);
     strbuf_done(&b);
     env_free(e);
 }
