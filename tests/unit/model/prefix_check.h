@@ -69,6 +69,20 @@ static inline const char *prefix_check(enum weights_format format, const void *d
     return now.rc == PREFIX_MORE && size == file_size ? "the whole file is not enough" : NULL;
 }
 
+/* For a fuzz target: the input as a whole file, and as the beginning of a longer one. */
+static inline void prefix_fuzz(enum weights_format format, const void *data, size_t size)
+{
+    static struct prefix_outcome last;
+    const uint64_t file_sizes[] = {size, size + (1u << 20)};
+    for (size_t i = 0; i < ARRAY_LEN(file_sizes); i++) {
+        const char *wrong = prefix_check(format, data, size, file_sizes[i], size / 48 + 1, &last);
+        if (wrong) {
+            fprintf(stderr, "%s\n", wrong);
+            abort();
+        }
+    }
+}
+
 /* As an importer does: asks, reads what is needed, asks again. Gives the rounds and the bytes. */
 static inline unsigned prefix_rounds(enum weights_format format, const void *data, size_t size,
                                      size_t first, struct prefix_outcome *ret, size_t *ret_read)
