@@ -31,7 +31,7 @@ static int run_gc(const struct command *self, int argc, char **argv)
     char size[32];
     if (data_open(dir, &store, &err) < 0)
         return command_failed(&err);
-    int rc = store_gc(store, dry_run, &result, &err);
+    int rc = store_gc(store, &(struct gc_options){.dry_run = dry_run}, &result, &err);
     store_close(store);
     if (rc < 0)
         return command_failed(&err);

@@ -58,16 +58,27 @@ struct config_access {
     unsigned allow;     /* bits of enum access_action, for anonymous clients */
 };
 
+struct config_immutable {
+    char *repositories; /* glob, in any case */
+    char *tags;         /* glob; the case counts, as it does in tags */
+};
+
 struct config {
     char *listen_host; /* "127.0.0.1", "::1", "0.0.0.0" */
     uint16_t listen_port;
     char *data;
     char *external_url; /* what Location headers start with; NULL = the request's own Host */
     char *log_level;
-    unsigned max_clients;        /* connections; above it 503 + Retry-After */
-    unsigned max_transfers;      /* downloads at once */
-    bool finish_abandoned;       /* a transfer that all readers left goes on */
-    uint64_t drain_s;            /* SIGTERM: how long running answers may take */
+    unsigned max_clients;      /* connections; above it 503 + Retry-After */
+    unsigned max_transfers;    /* downloads at once */
+    bool finish_abandoned;     /* a transfer that all readers left goes on */
+    uint64_t drain_s;          /* SIGTERM: how long running answers may take */
+    bool delete_denied;        /* "delete": nothing is deleted through the registry API */
+    unsigned max_uploads;      /* upload sessions at once; above it 503 */
+    uint64_t uploads_expire_s; /* a session on which nothing moves for so long is dropped */
+    uint64_t max_manifest;     /* bytes of a pushed manifest; above it 413 */
+    struct config_immutable *immutable_tags;
+    size_t n_immutable_tags;
     uint64_t client_timeout_s;   /* a client that moves no byte for so long is cut */
     unsigned free_floor_percent; /* of the data directory's filesystem */
     struct config_upstream *upstreams;
@@ -109,6 +120,8 @@ void config_flags_help(struct strbuf *to);
 /* Whether anonymous clients may do this to the repository. */
 bool config_access_allows(const struct config *c, const char *repository,
                           enum access_action action);
+/* Whether this tag, once it is there, must not be moved or removed by clients. */
+bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag);
 /* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
  * loopback address and there are no access rules. */
 int config_check_access(const struct config *c, struct error *err);

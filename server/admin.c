@@ -54,7 +54,8 @@ enum MHD_Result admin_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
     char reference[REFERENCE_TEXT_MAX], peer[64];
-    if (check_caller(q, &err) < 0 || store_remove(q->server->store, &q->route.ref, &err) < 0)
+    if (check_caller(q, &err) < 0 ||
+        store_remove(q->server->store, &q->route.ref, NULL, "rm", &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     reference_format(&q->route.ref, reference);
     peer_text(q, peer, sizeof(peer));

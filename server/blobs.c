@@ -128,10 +128,7 @@ static struct MHD_Response *from_reader(struct request *q, const struct blob_req
 static bool put_location(struct MHD_Response *r, const struct request *q, const char *digest)
 {
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
-    if (q->server->config->external_url)
-        strbuf_puts(&url, q->server->config->external_url);
-    else if (*q->host)
-        strbuf_printf(&url, "http://%s", q->host);
+    request_base_url(q, &url);
     strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.ref.as_given, digest);
     return !strbuf_failed(&url) && reply_put(r, "Location", strbuf_str(&url));
 }
@@ -229,7 +226,7 @@ enum MHD_Result blobs_serve(struct request *q)
     struct error err = ERROR_INIT;
     struct blob_request br = {0};
     const struct reference *ref = &q->route.ref;
-    if (request_may_pull(q, &err) < 0)
+    if (request_may(q, ACCESS_PULL, &err) < 0)
         return reply_error(q, RESOURCE_BLOB, &err);
     digest_format(&ref->digest, br.digest);
     snprintf(br.etag, sizeof(br.etag), "\"%s\"", br.digest);

@@ -39,6 +39,9 @@ static const char *not_found_code(enum resource about)
     case RESOURCE_BLOB:
     case RESOURCE_DIGEST:
         return "BLOB_UNKNOWN";
+    case RESOURCE_UPLOAD:
+        return "BLOB_UPLOAD_UNKNOWN";
+    case RESOURCE_PUSH:
     case RESOURCE_NONE:
     case RESOURCE_NAME:
         break;
@@ -56,6 +59,10 @@ static const char *invalid_code(enum resource about)
     case RESOURCE_BLOB:
     case RESOURCE_DIGEST:
         return "DIGEST_INVALID";
+    case RESOURCE_UPLOAD:
+        return "BLOB_UPLOAD_INVALID";
+    case RESOURCE_PUSH:
+        return "MANIFEST_INVALID";
     case RESOURCE_NONE:
         break;
     }

@@ -15,6 +15,9 @@ enum resource {
     RESOURCE_MANIFEST,
     RESOURCE_BLOB,
     RESOURCE_DIGEST, /* a digest that could not be read */
+    RESOURCE_UPLOAD, /* an upload session: BLOB_UPLOAD_UNKNOWN, BLOB_UPLOAD_INVALID; bytes that do
+                        not hash to the client's digest are 400 DIGEST_INVALID */
+    RESOURCE_PUSH,   /* a manifest being pushed: MANIFEST_INVALID; 400 DIGEST_INVALID likewise */
 };
 
 struct error_answer {

@@ -45,7 +45,7 @@ enum MHD_Result manifests_serve(struct request *q)
     struct error err = ERROR_INIT;
     _cleanup_(manifest_answer_done) struct manifest_answer a = {0};
     char digest[DIGEST_TEXT_MAX], etag[DIGEST_TEXT_MAX + 2];
-    if (request_may_pull(q, &err) < 0 ||
+    if (request_may(q, ACCESS_PULL, &err) < 0 ||
         upstreams_manifest(q->server->upstreams, &q->route.ref, &a, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     q->cache = *a.warning ? "stale" : a.imported ? "fill" : "hit";
@@ -78,7 +78,7 @@ enum MHD_Result manifests_serve(struct request *q)
 enum MHD_Result referrers_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
-    if (request_may_pull(q, &err) < 0)
+    if (request_may(q, ACCESS_PULL, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_puts(&body, "{\"schemaVersion\":2,\"mediaType\":\"" INDEX_TYPE "\",\"manifests\":[]}");

@@ -105,14 +105,33 @@ bool request_has_header(const struct request *q, const char *name)
                                          NULL) == MHD_YES;
 }
 
-int request_may_pull(const struct request *q, struct error *err)
+int request_may(const struct request *q, enum access_action action, struct error *err)
 {
     const char *repository = q->route.ref.repository;
-    if (config_access_allows(q->server->config, repository, ACCESS_PULL))
+    if (config_access_allows(q->server->config, repository, action))
         return 0;
+    const char *verb = action == ACCESS_PULL     ? "pull"
+                       : action == ACCESS_PUSH   ? "push to"
+                       : action == ACCESS_DELETE ? "delete from"
+                                                 : "administer";
     return err_set(err, ERR_DENIED,
-                   "no \"access\" rule of this server lets anonymous clients pull \"%s\"",
+                   "no \"access\" rule of this server lets anonymous clients %s \"%s\"", verb,
                    repository);
+}
+
+void request_base_url(const struct request *q, struct strbuf *to)
+{
+    if (q->server->config->external_url)
+        strbuf_puts(to, q->server->config->external_url);
+    else if (*q->host)
+        strbuf_printf(to, "http://%s", q->host);
+}
+
+void request_source(const struct request *q, const char *verb, char *buf, size_t size)
+{
+    char peer[64];
+    peer_text(q, peer, sizeof(peer));
+    snprintf(buf, size, "%s %s", verb, peer);
 }
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
@@ -168,8 +187,10 @@ static enum MHD_Result serve_read(struct request *q)
         return ready_serve(q);
     case ROUTE_METRICS:
         return metrics_serve(q);
+    case ROUTE_UPLOADS:
     case ROUTE_UPLOAD:
         return reply_refusal(q, 404, "BLOB_UPLOAD_UNKNOWN", NULL, "there is no such upload");
+    case ROUTE_ADMIN_HISTORY:
     case ROUTE_ADMIN_REFERENCE:
         return reply_refusal(q, 405, "UNSUPPORTED", "DELETE", "a reference is removed with DELETE");
     case ROUTE_UNKNOWN:

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 #include "server/errors.h"
+#include "server/framing.h"
 #include "server/metrics.h"
 #include "server/route.h"
 #include "server/server.h"
@@ -43,6 +44,24 @@ struct server {
     pthread_t connections_watch;
 };
 
+struct request;
+
+/* What becomes of the body of a request that wants one. Set by the handler that is called when the
+ * headers are complete (struct body is zero until then).
+ *
+ *     begin (headers) -> write* -> end (answers) -> release
+ *
+ * A failed write() makes the rest of the body be discarded, within bounds; end() is called all the
+ * same and finds q->body_failed set and the reason in q->body_error. release() is called exactly
+ * once for every sink that was set, also when the client went away before the end. All on the
+ * connection's thread. */
+struct body_sink {
+    int (*write)(struct request *q, const void *data, size_t len, struct error *err);
+    enum MHD_Result (*end)(struct request *q);
+    void (*release)(struct request *q);
+    void *ctx;
+};
+
 struct request {
     struct server *server;
     struct MHD_Connection *connection;
@@ -56,6 +75,11 @@ struct request {
     bool is_active;  /* counted in server->active */
     bool must_close; /* the next bytes on this connection can not be trusted */
     uint64_t started_us;
+    struct framing framing;
+    struct body_sink sink;
+    bool body_failed;
+    struct error body_error;
+    uint64_t received;  /* bytes of the body, for the log */
     uint64_t discarded; /* bytes of an unwanted body */
     struct route route;
     unsigned status;       /* 0 until answered */
@@ -85,8 +109,14 @@ bool request_has_header(const struct request *q, const char *name);
 bool request_client_gone(const struct request *q);
 /* The connection timeout counts time blocked in a handler: call this after every blocking wait. */
 void request_reset_timeout(const struct request *q);
-/* The access rules; answers nothing. ERR_DENIED with a text that names the setting. */
-int request_may_pull(const struct request *q, struct error *err);
+/* The access rules for the request's repository; answers nothing. ERR_DENIED with a text that names
+ * the setting. */
+int request_may(const struct request *q, enum access_action action, struct error *err);
+/* Where clients reach us: external_url, else http:// and the request's own Host; "" when neither is
+ * known. No trailing slash. For absolute Location headers. */
+void request_base_url(const struct request *q, struct strbuf *to);
+/* "push 10.0.0.7": the verb and the peer, for the history of tags. */
+void request_source(const struct request *q, const char *verb, char *buf, size_t size);
 
 /* ---- connections.c: who came, and who does not come to the point --------------------------------
  */
@@ -133,6 +163,14 @@ enum MHD_Result health_serve(struct request *q);
 enum MHD_Result ready_serve(struct request *q);
 enum MHD_Result metrics_serve(struct request *q);
 enum MHD_Result admin_serve(struct request *q);
+
+/* Writes. The first two are called when the headers are complete: they answer a refusal, or set
+ * q->sink and return MHD_YES. The others are called when the (unwanted) body is through. */
+enum MHD_Result uploads_begin(struct request *q);   /* POST, PATCH, PUT: uploads.c */
+enum MHD_Result manifests_begin(struct request *q); /* PUT: manifests_push.c */
+enum MHD_Result uploads_serve(struct request *q);   /* GET, HEAD (status), DELETE (cancel) */
+enum MHD_Result deletes_serve(struct request *q);   /* DELETE of a manifest, tag or blob */
+enum MHD_Result history_serve(struct request *q);   /* GET /admin/v1/history/NAME:TAG */
 
 /* ---- access_log.c ------------------------------------------------------------------------------
  */

@@ -3,12 +3,20 @@
 #include <string.h>
 
 static const char *const names[ROUTE_COUNT] = {
-    [ROUTE_UNKNOWN] = "unknown",     [ROUTE_BASE] = "base",
-    [ROUTE_MANIFEST] = "manifest",   [ROUTE_BLOB] = "blob",
-    [ROUTE_UPLOAD] = "upload",       [ROUTE_TAGS] = "tags",
-    [ROUTE_REFERRERS] = "referrers", [ROUTE_CATALOG] = "catalog",
-    [ROUTE_HEALTH] = "healthz",      [ROUTE_READY] = "readyz",
-    [ROUTE_METRICS] = "metrics",     [ROUTE_ADMIN_REFERENCE] = "admin_reference",
+    [ROUTE_UNKNOWN] = "unknown",
+    [ROUTE_BASE] = "base",
+    [ROUTE_MANIFEST] = "manifest",
+    [ROUTE_BLOB] = "blob",
+    [ROUTE_UPLOADS] = "uploads",
+    [ROUTE_UPLOAD] = "upload",
+    [ROUTE_TAGS] = "tags",
+    [ROUTE_REFERRERS] = "referrers",
+    [ROUTE_CATALOG] = "catalog",
+    [ROUTE_HEALTH] = "healthz",
+    [ROUTE_READY] = "readyz",
+    [ROUTE_METRICS] = "metrics",
+    [ROUTE_ADMIN_REFERENCE] = "admin_reference",
+    [ROUTE_ADMIN_HISTORY] = "admin_history",
 };
 
 const char *route_name(enum route_kind kind)

@@ -11,13 +11,15 @@
 #include "base/err.h"
 #include "base/ref.h"
 #include "server/errors.h"
+#include "storage/upload.h"
 
 enum route_kind {
     ROUTE_UNKNOWN,
     ROUTE_BASE, /* /v2/ */
     ROUTE_MANIFEST,
     ROUTE_BLOB,
-    ROUTE_UPLOAD, /* both the collection and one session */
+    ROUTE_UPLOADS, /* .../blobs/uploads/ */
+    ROUTE_UPLOAD,  /* .../blobs/uploads/<id> */
     ROUTE_TAGS,
     ROUTE_REFERRERS,
     ROUTE_CATALOG,
@@ -25,6 +27,7 @@ enum route_kind {
     ROUTE_READY,
     ROUTE_METRICS,
     ROUTE_ADMIN_REFERENCE,
+    ROUTE_ADMIN_HISTORY,
     ROUTE_COUNT,
 };
 
@@ -32,9 +35,10 @@ enum route_kind {
 const char *route_name(enum route_kind kind);
 
 struct route {
-    enum route_kind kind; /* set even when the rest could not be read */
-    enum resource about;  /* for the error table */
-    struct reference ref; /* tag or digest only for the kinds that have one */
+    enum route_kind kind;           /* set even when the rest could not be read */
+    enum resource about;            /* for the error table */
+    struct reference ref;           /* tag or digest only for the kinds that have one */
+    char upload[UPLOAD_ID_LEN + 1]; /* ROUTE_UPLOAD; empty: no id that we could have given */
 };
 
 /* path has no query. 0 and a kind (ROUTE_UNKNOWN for a path that names nothing), or ERR_INVALID /
@@ -44,6 +48,10 @@ int route_parse(const char *path, struct route *ret, struct error *err);
 /* The value of `key` in a raw query ("n=10&last=v1"), percent-decoded ('+' stays '+': no value of
  * ours has a space). 1 found (the first one), 0 absent, ERR_INVALID: bad escape, NUL, too long. */
 int query_get(const char *query, const char *key, char *buf, size_t size, struct error *err);
+
+/* The i-th value (0 first) of a key that may come several times, as query_get(). */
+int query_get_nth(const char *query, const char *key, unsigned i, char *buf, size_t size,
+                  struct error *err);
 
 /* The `n` of a paged list: digits only. 1 found, 0 absent, ERR_UNSUPPORTED for anything else.
  * Clamped to max. */

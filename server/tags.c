@@ -63,7 +63,7 @@ enum MHD_Result tags_serve(struct request *q)
     _cleanup_(name_list_done) struct name_list list = {0};
     const struct reference *ref = &q->route.ref;
     char path[REPOSITORY_MAX + 32];
-    if (request_may_pull(q, &err) < 0)
+    if (request_may(q, ACCESS_PULL, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
     if (read_page(q, &page, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);

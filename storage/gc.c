@@ -95,8 +95,10 @@ static int visit_file(void *arg, const struct digest *d, uint64_t size, struct e
     return c->dry_run ? 0 : blobs_remove(c->s->blobs, d, err);
 }
 
-int store_gc(struct store *s, bool dry_run, struct gc_result *ret, struct error *err)
+int store_gc(struct store *s, const struct gc_options *options, struct gc_result *ret,
+             struct error *err)
 {
+    bool dry_run = options->dry_run;
     struct gc_result result = {0};
     struct orphan_ctx orphans = {.s = s, .dry_run = dry_run, .result = &result};
     if (collect_blobs(s, dry_run, &result, err) < 0 ||

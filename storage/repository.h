@@ -12,6 +12,7 @@
 #include "base/ref.h"
 
 struct store;
+struct tag_guard;
 
 /* Where a blob that we know by digest can be had: a file of a Hub repository at a commit. */
 struct origin {
@@ -73,7 +74,7 @@ int store_repositories(struct store *s, const char *last, size_t limit, struct n
 /* A repository's own facts: which Hub id it stands for. */
 struct repository_row {
     char upstream[REPOSITORY_MAX + 1];
-    char repo_id[REPOSITORY_MAX + 1];
+    char repo_id[REPOSITORY_MAX + 1]; /* both empty: only pushed to so far */
 };
 int store_repository_get(struct store *s, const char *repository, struct repository_row *ret,
                          struct error *err);
@@ -128,8 +129,11 @@ void commit_files_done(struct commit_files *f);
 int store_commit_files_get(struct store *s, const char *upstream, const char *repo_id,
                            const char *commit, struct commit_files *ret, struct error *err);
 
-/* Removes a tag, or a manifest with every tag on it and the links that no other manifest of the
- * repository needs. ERR_NOT_FOUND. Bytes go with the next gc. */
-int store_remove(struct store *s, const struct reference *r, struct error *err);
+/* Removes a tag, or a manifest with every tag on it, its place among the referrers, and the links
+ * that no other manifest of the repository needs (see push.h for local repositories). guard: NULL =
+ * nothing is immutable; else ERR_CONFLICT when the tag, or a tag on the manifest, is. source: who,
+ * for the history. ERR_NOT_FOUND. Bytes go with a later gc. */
+int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
+                 const char *source, struct error *err);
 
 #endif

@@ -408,8 +408,10 @@ int store_commit_files_get(struct store *s, const char *upstream, const char *re
     return meta_commit_files_get(s->meta, upstream, repo_id, commit, ret, err);
 }
 
-int store_remove(struct store *s, const struct reference *r, struct error *err)
+int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
+                 const char *source, struct error *err)
 {
+    (void)guard, (void)source;
     if (r->is_digest)
         return check_content(r->repository, &r->digest, err) < 0
                    ? -1

@@ -26,7 +26,9 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/ref.h"
+#include "storage/push.h"
 #include "storage/repository.h"
+#include "storage/upload.h"
 #include "storage/writer.h"
 
 struct store;
@@ -35,6 +37,7 @@ struct store_options {
     const char *dir;             /* made when missing, with meta/, blobs/ and incoming/ */
     unsigned max_readers;        /* threads that may read at once; 0 = 4096 + 64 */
     unsigned free_floor_percent; /* see store_has_room() */
+    unsigned max_uploads;        /* upload sessions at once; 0 = 10000 */
 };
 
 /* Opens or makes a data directory, takes its lock and settles what a crash left.
@@ -78,17 +81,25 @@ uint64_t store_mismatch_left(struct store *s, const struct digest *d);
 struct store_stats {
     uint64_t blobs, blob_bytes; /* complete, held */
     uint64_t partials, partial_bytes;
+    uint64_t uploads; /* open sessions; their bytes are among partial_bytes */
     uint64_t repositories, manifests, tags;
     uint64_t disk_free, disk_total;
 };
 /* Cheap (counters and one statvfs), for /metrics. */
 int store_stats(struct store *s, struct store_stats *ret, struct error *err);
 
+struct gc_options {
+    bool dry_run;
+    uint64_t grace_s; /* blobs that no manifest needs are kept so long after they were pushed or
+                         let go: a push may be under way */
+};
 struct gc_result {
     uint64_t blobs_removed, bytes_removed, partials_removed;
+    uint64_t blobs_held; /* kept only because of the grace */
 };
 /* Removes blobs that no link names and partials that no link names. Only while nothing else uses
  * the store (the offline command): not yet safe beside running transfers. */
-int store_gc(struct store *s, bool dry_run, struct gc_result *ret, struct error *err);
+int store_gc(struct store *s, const struct gc_options *options, struct gc_result *ret,
+             struct error *err);
 
 #endif

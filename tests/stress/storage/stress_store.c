@@ -131,7 +131,7 @@ static void remove_item(unsigned w, unsigned i, bool by_tag)
     snprintf(ref.repository, sizeof(ref.repository), "%s", repo);
     snprintf(ref.tag, sizeof(ref.tag), "%s", tag);
     ref.digest = digest_of_string(manifest);
-    int r = store_remove(store, &ref, &err);
+    int r = store_remove(store, &ref, NULL, "test", &err);
     CHECK(r == 0 || err.code == ERR_NOT_FOUND, "%s", err.text);
 }
 
@@ -293,7 +293,7 @@ static void check_after(const struct store_options *options)
     CHECK(before.partials == after.partials && before.partial_bytes == after.partial_bytes,
           "partials %zu/%zu bytes %zu/%zu", (size_t)before.partials, (size_t)after.partials,
           (size_t)before.partial_bytes, (size_t)after.partial_bytes);
-    CHECK(store_gc(store, false, &gc, &err) == 0, "%s", err.text);
+    CHECK(store_gc(store, &(struct gc_options){.dry_run = false}, &gc, &err) == 0, "%s", err.text);
     store_close(store);
 }
 

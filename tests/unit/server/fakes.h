@@ -292,9 +292,10 @@ void name_list_done(struct name_list *l)
     *l = (struct name_list){0};
 }
 
-int store_remove(struct store *s, const struct reference *r, struct error *err)
+int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
+                 const char *source, struct error *err)
 {
-    (void)s;
+    (void)s, (void)guard, (void)source;
     if (strcmp(r->repository, REPO) != 0)
         return err_set(err, ERR_NOT_FOUND, "nothing to remove");
     atomic_fetch_add(&fake_removed, 1);

@@ -70,7 +70,7 @@ static void do_writer_unknown(struct store *s)
 static void do_gc(struct store *s)
 {
     struct gc_result gc;
-    store_gc(s, false, &gc, NULL);
+    store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL);
 }
 
 static const char *const points[] = {"put.written", "put.synced", "publish.renamed",
@@ -355,12 +355,12 @@ static void child_op(struct store *s, char op, unsigned i)
         struct reference ref = {.is_digest = true,
                                 .digest = digest_of_text(text_of("manifest", i))};
         snprintf(ref.repository, sizeof(ref.repository), "%s", i & 1 ? "hf/a/one" : "hf/a/two");
-        r = store_remove(s, &ref, &err);
+        r = store_remove(s, &ref, NULL, "test", &err);
         if (r < 0 && err.code == ERR_NOT_FOUND)
             r = 0;
     } else {
         struct gc_result gc;
-        r = store_gc(s, false, &gc, &err);
+        r = store_gc(s, &(struct gc_options){.dry_run = false}, &gc, &err);
     }
     if (r < 0) {
         fprintf(stderr, "%c %u: %s\n", op, i, err.text);

@@ -341,7 +341,7 @@ static void repair_all(struct store *s)
 {
     struct error err = ERROR_INIT;
     struct gc_result gc;
-    checked(store_gc(s, true, &gc, &err), &err);
+    checked(store_gc(s, &(struct gc_options){.dry_run = true}, &gc, &err), &err);
     struct digest held = digest_of_text("held");
     struct blob_writer *w = NULL;
     cr_assert(writer_open(s, &held, 4, &w, &err) == 0, "%s", err.text);
@@ -360,7 +360,7 @@ static void repair_all(struct store *s)
     cr_assert(store_manifest_get(s, "hf/a/b", &md, &m, &err) == 1, "%s", err.text);
     manifest_done(&m);
     cr_assert(store_tag_get(s, "hf/a/b", "main", &t, &err) == 1, "%s", err.text);
-    cr_assert(store_gc(s, false, &gc, &err) == 0, "%s", err.text);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, &err) == 0, "%s", err.text);
     cr_assert(is_held(s, &held));
 }
 
@@ -394,14 +394,14 @@ Test(datadir, a_damaged_manifest_can_be_removed)
     cr_assert(strstr(err.text, "damaged") && strstr(err.text, "hf/a/b"), "%s", err.text);
     cr_assert(store_tag_get(s, "hf/a/b", "main", &t, &err) == -1 && err.code == ERR_IO);
     struct reference r = {.repository = "hf/a/b", .is_digest = true, .digest = m};
-    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == 0, "%s", err.text);
     struct store_stats st;
     struct link l;
     cr_assert(store_stats(s, &st, NULL) == 0);
     cr_assert(st.repositories == 0 && st.manifests == 0 && st.tags == 0);
     cr_assert(store_link_get(s, "hf/a/b", &held, &l, NULL) == 0);
     struct gc_result gc;
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.blobs_removed == 1);
     store_close(s);
 }

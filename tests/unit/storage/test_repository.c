@@ -171,7 +171,7 @@ Test(repository, boundary_names)
     name_list_done(&names);
     struct reference ref = {.is_digest = true, .digest = digest_of_text("{m}")};
     memcpy(ref.repository, repo, sizeof(ref.repository));
-    cr_assert(store_remove(s, &ref, NULL) == 0);
+    cr_assert(store_remove(s, &ref, NULL, "test", NULL) == 0);
 
     struct error err = ERROR_INIT;
     repo[REPOSITORY_MAX] = 'r';
@@ -366,14 +366,14 @@ Test(repository, removing_tags_and_manifests)
     struct reference r = ref_of(REPO ":main");
     struct tag t;
     struct link l;
-    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == 0, "%s", err.text);
     cr_assert(store_tag_get(s, REPO, "main", &t, NULL) == 0);
     cr_assert(store_tag_get(s, REPO, COMMIT_A, &t, NULL) == 1);
-    cr_assert(store_remove(s, &r, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == -1 && err.code == ERR_NOT_FOUND);
 
     r = (struct reference){.repository = REPO, .is_digest = true, .digest = digest_of_text("{1}")};
-    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
-    cr_assert(store_remove(s, &r, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == 0, "%s", err.text);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == -1 && err.code == ERR_NOT_FOUND);
     cr_assert(store_tag_get(s, REPO, COMMIT_A, &t, NULL) == 0, "its tags go with it");
     cr_assert(store_tag_get(s, REPO, "dev", &t, NULL) == 1);
     cr_assert(store_link_get(s, REPO, &own, &l, NULL) == 0);
@@ -383,7 +383,7 @@ Test(repository, removing_tags_and_manifests)
     link_done(&l);
 
     r.digest = digest_of_text("{2}");
-    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == 0, "%s", err.text);
     cr_assert(store_link_get(s, REPO, &shared, &l, NULL) == 0);
     struct name_list names;
     cr_assert(store_tags(s, REPO, NULL, 9, &names, &err) == -1 && err.code == ERR_NOT_FOUND);
@@ -401,16 +401,16 @@ Test(repository, gc_keeps_what_links_name)
     struct import_link one[] = {{kept, 4, NULL}};
     import_ok(s, REPO, COMMIT_A, "main", "{1}", one, 1);
     struct gc_result gc;
-    cr_assert(store_gc(s, true, &gc, &err) == 0, "%s", err.text);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = true}, &gc, &err) == 0, "%s", err.text);
     cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 5);
     cr_assert(is_held(s, &dead), "a dry run removes nothing");
-    cr_assert(store_gc(s, false, &gc, &err) == 0, "%s", err.text);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, &err) == 0, "%s", err.text);
     cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 5);
     cr_assert(is_held(s, &kept) && !is_held(s, &dead));
     struct reference r = {.repository = REPO, .is_digest = true, .digest = digest_of_text("{1}")};
-    cr_assert(store_remove(s, &r, NULL) == 0);
+    cr_assert(store_remove(s, &r, NULL, "test", NULL) == 0);
     cr_assert(is_held(s, &kept), "bytes go with the next gc");
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.blobs_removed == 1 && !is_held(s, &kept));
     struct store_stats st;
     cr_assert(store_stats(s, &st, NULL) == 0);
@@ -458,7 +458,7 @@ Test(repository, gc_many_chunks)
         import_ok(s, REPO, COMMIT_A, NULL, m, l, 1);
     }
     struct gc_result gc;
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.blobs_removed == MANY - MANY / 100);
     for (unsigned i = 0; i < MANY; i += 50)
         cr_assert(is_held(s, &all[i]) == (i % 100 == 0));
@@ -509,15 +509,15 @@ Test(repository, gc_drops_partials_orphans_and_file_lists)
     cr_assert(store_commit_import(s, &r, NULL) == 0);
     struct gc_result gc;
     struct commit_files list;
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.partials_removed == 1 && gc.blobs_removed == 1 && gc.bytes_removed == 6);
     cr_assert(access(path, F_OK) < 0);
     cr_assert(store_commit_files_get(s, "hf", "Org/Gone", COMMIT_B, &list, NULL) == 1);
     commit_files_done(&list);
     struct reference ref = {
         .repository = "hf/org/gone", .is_digest = true, .digest = digest_of_text("{m}")};
-    cr_assert(store_remove(s, &ref, NULL) == 0);
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_remove(s, &ref, NULL, "test", NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(store_commit_files_get(s, "hf", "Org/Gone", COMMIT_B, &list, NULL) == 0);
     cr_assert(store_stats(s, &st, NULL) == 0);
     cr_assert(st.partials == 1 && st.partial_bytes == 5);

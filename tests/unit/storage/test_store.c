@@ -131,7 +131,7 @@ Test(store, a_cut_file_is_not_held_and_goes_with_gc)
     cr_assert(!is_held(s, &d));
     cr_assert(!is_held(s, &d));
     struct gc_result gc;
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 3);
     cr_assert(access(path, F_OK) < 0);
     put_text(s, "hello");
@@ -150,7 +150,7 @@ Test(store, an_open_blob_stays_readable_when_removed)
     struct gc_result gc;
     char buf[8];
     cr_assert(store_blob_open(s, &d, &b, NULL) == 1);
-    cr_assert(store_gc(s, false, &gc, NULL) == 0);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, NULL) == 0);
     cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 5);
     cr_assert(!is_held(s, &d));
     cr_assert(blob_read(b, 0, buf, sizeof(buf), NULL) == 5);

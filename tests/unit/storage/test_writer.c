@@ -384,12 +384,12 @@ Test(writer, full_disk_can_be_emptied)
     fill_disk(filler);
     s = open_store();
     assert_blob(s, &keep, "keep", 4);
-    cr_assert(store_gc(s, false, &gc, &err) == 0, "%s", err.text);
+    cr_assert(store_gc(s, &(struct gc_options){.dry_run = false}, &gc, &err) == 0, "%s", err.text);
     cr_assert(gc.blobs_removed == 1 && gc.bytes_removed == 600000);
     put_text(s, "there is room again");
     struct reference r = {
         .repository = "hf/a/b", .is_digest = true, .digest = digest_of_text("{m}")};
-    cr_assert(store_remove(s, &r, &err) == 0, "%s", err.text);
+    cr_assert(store_remove(s, &r, NULL, "test", &err) == 0, "%s", err.text);
     store_close(s);
     cr_assert(umount(data_dir()) == 0);
     free(bytes);
