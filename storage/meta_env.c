@@ -16,11 +16,12 @@ _Static_assert(sizeof(size_t) == 8, "the memory map needs a 64-bit address space
 #define READERS_DEFAULT (4096 + 64)
 
 static const char *const db_names[DB_COUNT] = {
-    [DB_STATE] = "state",       [DB_BLOBS] = "blobs",
-    [DB_INCOMING] = "incoming", [DB_LINKS] = "links",
-    [DB_USES] = "uses",         [DB_MANIFESTS] = "manifests",
-    [DB_TAGS] = "tags",         [DB_REPOSITORIES] = "repositories",
-    [DB_COMMITS] = "commits",   [DB_MISMATCHES] = "mismatches",
+    [DB_STATE] = "state",         [DB_BLOBS] = "blobs",
+    [DB_INCOMING] = "incoming",   [DB_LINKS] = "links",
+    [DB_USES] = "uses",           [DB_MANIFESTS] = "manifests",
+    [DB_TAGS] = "tags",           [DB_REPOSITORIES] = "repositories",
+    [DB_COMMITS] = "commits",     [DB_MISMATCHES] = "mismatches",
+    [DB_REFERRERS] = "referrers", [DB_HISTORY] = "history",
 };
 
 int meta_failed(struct meta *m, int rc, const char *what, struct error *err)

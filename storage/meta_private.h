@@ -19,12 +19,14 @@ enum db {
     DB_BLOBS,        /* digest -> blob */
     DB_INCOMING,     /* kind, id -> incoming */
     DB_LINKS,        /* repository, digest -> link */
-    DB_USES,         /* blob, repository, manifest -> nothing */
+    DB_USES,         /* blob, repository, manifest -> nothing; without a manifest: a hold */
     DB_MANIFESTS,    /* repository, digest -> manifest */
     DB_TAGS,         /* repository, tag -> tag */
     DB_REPOSITORIES, /* repository -> repository */
     DB_COMMITS,      /* hash of upstream, id, commit -> file list */
     DB_MISMATCHES,   /* digest -> until */
+    DB_REFERRERS,    /* repository, subject, manifest -> what the list of referrers says of it */
+    DB_HISTORY,      /* repository, tag, sequence -> event */
     DB_COUNT,
 };
 
@@ -109,6 +111,20 @@ int blob_bytes_add(struct meta *m, MDB_txn *txn, uint64_t plus, uint64_t minus, 
 int blob_bytes_set(struct meta *m, MDB_txn *txn, uint64_t n, struct error *err);
 int blob_row_drop(struct meta *m, MDB_txn *txn, const struct digest *d, struct error *err);
 void incoming_key(const struct incoming_row *row, struct key *ret);
+
+/* meta_hold.c */
+/* The repository gets its link to a blob whose bytes are here (a link that is there keeps its
+ * origins), and a hold as of now unless a manifest of the repository needs the blob. */
+int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+              uint64_t size, uint64_t now_s, struct error *err);
+/* Whether a manifest of the repository needs the blob: 1, 0, -1. */
+int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                      struct error *err);
+int hold_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+             uint64_t now_s, struct error *err);
+/* 1 dropped, 0 there was none, -1. */
+int hold_drop(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+              struct error *err);
 
 /* meta_remove.c: the blobs of a manifest are no longer needed by it; links that nothing else in the
  * repository needs go too. */

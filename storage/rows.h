@@ -27,6 +27,9 @@ enum row_type { /* on disk: never change a number */
                 ROW_COMMIT = 7,
                 ROW_MISMATCH = 8,
                 ROW_COUNTER = 9,
+                ROW_HOLD = 10,
+                ROW_REFERRER = 11,
+                ROW_EVENT = 12,
 };
 
 /* A file in incoming/, or a file in blobs/ that is about to go. */
@@ -98,7 +101,7 @@ int commit_row_decode(const void *data, size_t len, struct commit_row *ret, stru
 /* Only on what commit_row_decode() accepted: cannot fail there. */
 void commit_file_decode(struct record_reader *r, struct commit_file *ret);
 
-/* A single number: a mismatch's end, a counter. */
+/* A single number: a mismatch's end, a counter, when a hold was made. */
 void number_row_encode(struct strbuf *b, enum row_type type, uint64_t n);
 int number_row_decode(enum row_type type, const void *data, size_t len, uint64_t *ret,
                       struct error *err);
