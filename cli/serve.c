@@ -111,6 +111,7 @@ static int start(const struct config *c, struct running *r, struct error *err)
         .dir = c->data,
         .max_readers = c->max_clients + c->max_transfers + READERS_BESIDE,
         .free_floor_percent = c->free_floor_percent,
+        .max_uploads = c->max_uploads,
     };
     /* Ahead of the store: what is refused anyway leaves no data directory behind. */
     if (config_check_access(c, err) < 0 || store_open(&options, &r->store, err) < 0 ||

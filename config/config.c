@@ -69,14 +69,13 @@ void config_free(struct config *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < c->n_upstreams; i++) {
-        value_free_all(&c->upstreams[i], SCOPE_UPSTREAM);
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < c->n_upstreams; i++)
         free(c->upstreams[i].token_from);
-    }
-    free(c->upstreams);
-    for (size_t i = 0; i < c->n_access; i++)
-        value_free_all(&c->access[i], SCOPE_ACCESS);
-    free(c->access);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].type == KEY_LIST)
+            list_drop(c, config_key_list(&keys[i]));
     value_free_all(c, SCOPE_ROOT);
     for (size_t i = 0; i < c->n_origins; i++) {
         free(c->origins[i].path);
@@ -223,6 +222,17 @@ bool config_access_allows(const struct config *c, const char *repository, enum a
     for (size_t i = 0; i < c->n_access; i++)
         if (fnmatch(c->access[i].repositories, repository, FNM_CASEFOLD) == 0)
             return (c->access[i].allow & (unsigned)action) == (unsigned)action;
+    return false;
+}
+
+bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag)
+{
+    if (config_upstream_of(c, repository))
+        return false;
+    for (size_t i = 0; i < c->n_immutable_tags; i++)
+        if (fnmatch(c->immutable_tags[i].repositories, repository, FNM_CASEFOLD) == 0 &&
+            fnmatch(c->immutable_tags[i].tags, tag, 0) == 0)
+            return true;
     return false;
 }
 

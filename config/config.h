@@ -117,10 +117,14 @@ void config_reference(struct strbuf *to);
 /* One line for each flag of struct config_flags but --config, for `--help`. */
 void config_flags_help(struct strbuf *to);
 
+/* "90s", "5m", "1h", "2d" or whole seconds, as every duration is written. */
+bool config_duration_parse(const char *text, uint64_t *ret_seconds);
+
 /* Whether anonymous clients may do this to the repository. */
 bool config_access_allows(const struct config *c, const char *repository,
                           enum access_action action);
-/* Whether this tag, once it is there, must not be moved or removed by clients. */
+/* Whether this tag, once it is there, must not be moved or removed by clients. Never one under an
+ * upstream's prefix. */
 bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag);
 /* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
  * loopback address and there are no access rules. */

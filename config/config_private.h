@@ -54,9 +54,13 @@ void value_free_all(void *base, enum key_scope scope);
 
 int document_apply(struct config *c, const struct jsonc *root, const struct source *source,
                    struct error *err);
-/* The value of the key "upstreams" or "access". */
+/* The value of a key of the type KEY_LIST. */
 int document_apply_list(struct config *c, const struct config_key *key, const struct jsonc *list,
                         const struct place *at, struct error *err);
+size_t list_length(const struct config *c, const struct config_list *list);
+void *list_element(const struct config *c, const struct config_list *list, size_t index);
+/* Frees the elements and leaves the list empty. */
+void list_drop(struct config *c, const struct config_list *list);
 /* One upstream `hf` when nothing says otherwise. */
 int document_default_upstream(struct config *c, struct error *err);
 /* What can only be judged when all is read: prefixes that clash. */
@@ -66,7 +70,7 @@ int document_check(const struct config *c, struct error *err);
 
 /* The value of a variable, NULL when it is not there or empty. */
 const char *environment_get(char **environ_, const char *name);
-/* WEIGHBRIDGE_UPSTREAMS and WEIGHBRIDGE_ACCESS, which replace the file's lists. */
+/* WEIGHBRIDGE_UPSTREAMS, WEIGHBRIDGE_ACCESS and the like, which replace the file's lists. */
 int environment_apply_lists(struct config *c, char **environ_, struct error *err);
 /* Every other variable; unknown ones are refused. */
 int environment_apply_keys(struct config *c, char **environ_, struct error *err);

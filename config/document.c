@@ -83,7 +83,7 @@ static int walk_member(const struct walk *w, const struct jsonc *m, const char *
     if (strpbrk(m->key, ".[]") || strlen(m->key) > 100)
         return unknown_key(parent, m->key, &at, w->err);
     const struct config_key *key = config_key_find(table_path);
-    if (key && (key->type == KEY_UPSTREAMS || key->type == KEY_ACCESS_LIST))
+    if (key && key->type == KEY_LIST)
         return document_apply_list(w->c, key, m, &at, w->err);
     if (key) {
         if (value_set(base, key, m, &at, w->err) < 0)
@@ -136,67 +136,82 @@ static int check_required(const struct config *c, const struct place *at, enum k
 }
 
 /* One element of a list into `base`, which is zero. */
-static int apply_element(const struct walk *w, const struct config_key *key,
+static int apply_element(const struct walk *w, const struct config_list *list,
                          const struct jsonc *node, size_t index, void *base)
 {
     char path[64], member_path[80], parent[64];
-    enum key_scope scope = key->type == KEY_UPSTREAMS ? SCOPE_UPSTREAM : SCOPE_ACCESS;
     struct place at = {w->source, node->line, path};
-    snprintf(path, sizeof(path), "%s[%zu]", key->path, index);
+    snprintf(path, sizeof(path), "%s[%zu]", list->path, index);
     snprintf(member_path, sizeof(member_path), "%s.", path);
-    snprintf(parent, sizeof(parent), "%s[].", key->path);
+    snprintf(parent, sizeof(parent), "%s[].", list->path);
     if (node->type != JSONC_OBJECT)
         return place_fail(&at, w->err, "must be an object, not %s", jsonc_type_name(node->type));
-    if (value_set_defaults(base, scope, w->err) < 0 ||
+    if (value_set_defaults(base, list->scope, w->err) < 0 ||
         walk_object(w, node, parent, member_path, base) < 0)
         return -1;
-    return check_required(w->c, &at, scope, w->err);
+    return check_required(w->c, &at, list->scope, w->err);
 }
 
-static void drop_list(struct config *c, const struct config_key *key)
+/* Through memcpy(): the array is of another type for each list. */
+static void *list_items(const struct config *c, const struct config_list *list)
 {
-    origin_drop_list(c, key->path);
-    if (key->type == KEY_UPSTREAMS) {
-        for (size_t i = 0; i < c->n_upstreams; i++)
-            value_free_all(&c->upstreams[i], SCOPE_UPSTREAM);
-        free(c->upstreams);
-        c->upstreams = NULL;
-        c->n_upstreams = 0;
-        return;
-    }
-    for (size_t i = 0; i < c->n_access; i++)
-        value_free_all(&c->access[i], SCOPE_ACCESS);
-    free(c->access);
-    c->access = NULL;
-    c->n_access = 0;
+    void *items;
+    memcpy(&items, (const char *)c + list->items, sizeof(items));
+    return items;
 }
 
-int document_apply_list(struct config *c, const struct config_key *key, const struct jsonc *list,
+static size_t *list_count(struct config *c, const struct config_list *list)
+{
+    return (size_t *)(void *)((char *)c + list->n);
+}
+
+size_t list_length(const struct config *c, const struct config_list *list)
+{
+    return *(const size_t *)(const void *)((const char *)c + list->n);
+}
+
+void *list_element(const struct config *c, const struct config_list *list, size_t index)
+{
+    return (char *)list_items(c, list) + index * list->size;
+}
+
+static void list_set(struct config *c, const struct config_list *list, void *items)
+{
+    memcpy((char *)c + list->items, &items, sizeof(items));
+    *list_count(c, list) = 0;
+}
+
+void list_drop(struct config *c, const struct config_list *list)
+{
+    for (size_t i = 0; i < list_length(c, list); i++)
+        value_free_all(list_element(c, list, i), list->scope);
+    free(list_items(c, list));
+    list_set(c, list, NULL);
+}
+
+int document_apply_list(struct config *c, const struct config_key *key, const struct jsonc *node,
                         const struct place *at, struct error *err)
 {
+    const struct config_list *list = config_key_list(key);
     struct walk w = {c, at->source, err};
-    const bool upstreams = key->type == KEY_UPSTREAMS;
     size_t n = 0;
-    if (list->type != JSONC_ARRAY)
+    if (node->type != JSONC_ARRAY)
         return place_fail(at, err, "must be a list of objects, not %s",
-                          jsonc_type_name(list->type));
-    for (const struct jsonc *e = list->first; e; e = e->next)
+                          jsonc_type_name(node->type));
+    for (const struct jsonc *e = node->first; e; e = e->next)
         n++;
-    /* An empty list of rules would read like "nothing is allowed" and mean the contrary. */
-    if (n == 0 && !upstreams)
+    /* An empty list of access rules would read like "nothing is allowed" and mean the contrary. */
+    if (n == 0 && list->when_empty)
         return place_fail(at, err, "must not be empty: leave it out, or write a rule");
-    drop_list(c, key);
-    void *elements = calloc(n + 1, upstreams ? sizeof(*c->upstreams) : sizeof(*c->access));
-    if (!elements)
+    origin_drop_list(c, list->path);
+    list_drop(c, list);
+    void *items = calloc(n + 1, list->size);
+    if (!items)
         return err_set(err, ERR_NOMEM, "out of memory for the configuration");
-    if (upstreams)
-        c->upstreams = elements;
-    else
-        c->access = elements;
-    for (const struct jsonc *e = list->first; e; e = e->next) {
-        size_t i = upstreams ? c->n_upstreams++ : c->n_access++;
-        void *base = upstreams ? (void *)&c->upstreams[i] : (void *)&c->access[i];
-        if (apply_element(&w, key, e, i, base) < 0)
+    list_set(c, list, items);
+    for (const struct jsonc *e = node->first; e; e = e->next) {
+        size_t i = (*list_count(c, list))++;
+        if (apply_element(&w, list, e, i, list_element(c, list, i)) < 0)
             return -1;
     }
     return origin_put(c, at->path, at, err);

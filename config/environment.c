@@ -102,7 +102,7 @@ static int apply(struct config *c, const char *name, const char *value, struct e
     char path[200];
     if (find_target(c, name, &t, err) < 0)
         return -1;
-    if (t.key->type == KEY_UPSTREAMS || t.key->type == KEY_ACCESS_LIST)
+    if (t.key->type == KEY_LIST)
         return 0; /* environment_apply_lists() has taken these before */
     struct source source = {SOURCE_VARIABLE, name};
     struct place at = {&source, 0, path};
@@ -141,9 +141,9 @@ int environment_apply_keys(struct config *c, char **environ_, struct error *err)
     return 0;
 }
 
-static int apply_list(struct config *c, char **environ_, const char *path, struct error *err)
+static int apply_list(struct config *c, char **environ_, const struct config_key *key,
+                      struct error *err)
 {
-    const struct config_key *key = config_key_find(path);
     _cleanup_strbuf_ struct strbuf name = STRBUF_INIT;
     _cleanup_jsonc_ struct jsonc *list = NULL;
     struct error why = ERROR_INIT;
@@ -153,7 +153,7 @@ static int apply_list(struct config *c, char **environ_, const char *path, struc
     if (!value)
         return 0;
     struct source source = {SOURCE_VARIABLE, strbuf_str(&name)};
-    struct place at = {&source, 0, path};
+    struct place at = {&source, 0, key->path};
     if (jsonc_parse(value, strlen(value), &list, &line, &why) < 0)
         return place_fail(&at, err, "is not JSON: %s", why.text);
     return document_apply_list(c, key, list, &at, err);
@@ -161,7 +161,10 @@ static int apply_list(struct config *c, char **environ_, const char *path, struc
 
 int environment_apply_lists(struct config *c, char **environ_, struct error *err)
 {
-    if (apply_list(c, environ_, "upstreams", err) < 0)
-        return -1;
-    return apply_list(c, environ_, "access", err);
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].type == KEY_LIST && apply_list(c, environ_, &keys[i], err) < 0)
+            return -1;
+    return 0;
 }

@@ -29,17 +29,11 @@ static void put_choices(struct strbuf *to, const char *choices)
 static void put_type(struct strbuf *to, const struct config_key *key)
 {
     static const char *const names[] = {
-        [KEY_ADDRESS] = "address:port",
-        [KEY_TEXT] = "string",
-        [KEY_URL] = "http(s) URL",
-        [KEY_PROXY] = "http(s) or socks5(h) URL",
-        [KEY_PREFIX] = "repository name",
-        [KEY_BOOL] = "`true`, `false`",
-        [KEY_GLOBS] = "list of globs",
-        [KEY_ALIASES] = "object",
-        [KEY_SECRET] = "secret",
-        [KEY_UPSTREAMS] = "list of objects",
-        [KEY_ACCESS_LIST] = "list of objects",
+        [KEY_ADDRESS] = "address:port",   [KEY_TEXT] = "string",
+        [KEY_URL] = "http(s) URL",        [KEY_PROXY] = "http(s) or socks5(h) URL",
+        [KEY_PREFIX] = "repository name", [KEY_BOOL] = "`true`, `false`",
+        [KEY_GLOBS] = "list of globs",    [KEY_ALIASES] = "object",
+        [KEY_SECRET] = "secret",          [KEY_LIST] = "list of objects",
     };
     if (key->type == KEY_NUMBER) {
         strbuf_printf(to, "%" PRIu64 " to %" PRIu64, key->min, key->max);
@@ -95,6 +89,8 @@ void config_reference(struct strbuf *to)
     put_table(to, "Each upstream", SCOPE_UPSTREAM);
     strbuf_putc(to, '\n');
     put_table(to, "Each access rule", SCOPE_ACCESS);
+    strbuf_putc(to, '\n');
+    put_table(to, "Each rule of immutable tags", SCOPE_IMMUTABLE);
 }
 
 /* Help texts are for a terminal: the marks of the reference's markdown go. */

@@ -172,8 +172,7 @@ static bool put_value(struct strbuf *to, const void *base, const struct config_k
         put_actions(to, key->choices, *(const unsigned *)field);
         return true;
     case KEY_SECRET:
-    case KEY_UPSTREAMS:
-    case KEY_ACCESS_LIST:
+    case KEY_LIST:
         break;
     }
     return false;
@@ -254,24 +253,20 @@ static void show_element(struct show *s, enum key_scope scope, const char *list,
     strbuf_putc(s->to, '\n');
 }
 
-static void show_list(struct show *s, const struct config_key *key)
+static void show_list(struct show *s, const struct config_list *list)
 {
-    const bool upstreams = key->type == KEY_UPSTREAMS;
-    size_t n = upstreams ? s->c->n_upstreams : s->c->n_access;
-    if (n == 0 && !upstreams) {
+    size_t n = list_length(s->c, list);
+    if (n == 0 && list->when_empty) {
         indent(s);
-        strbuf_printf(s->to, "// \"%s\" is not set: anyone may do anything, on loopback only\n",
-                      key->path);
+        strbuf_printf(s->to, "// \"%s\" is not set: %s\n", list->path, list->when_empty);
         return;
     }
     begin_member(s);
-    strbuf_printf(s->to, "\"%s\": ", key->path);
+    strbuf_printf(s->to, "\"%s\": ", list->path);
     open_bracket(s, '[');
-    put_from(s, key->path);
+    put_from(s, list->path);
     for (size_t i = 0; i < n; i++)
-        show_element(s, upstreams ? SCOPE_UPSTREAM : SCOPE_ACCESS, key->path, i,
-                     upstreams ? (const void *)&s->c->upstreams[i]
-                               : (const void *)&s->c->access[i]);
+        show_element(s, list->scope, list->path, i, list_element(s->c, list, i));
     close_bracket(s, ']');
     strbuf_putc(s->to, '\n');
 }
@@ -308,8 +303,9 @@ int config_show(const struct config *c, struct strbuf *to, struct error *err)
         if (config_key_scope(&keys[i]) != SCOPE_ROOT)
             continue;
         change_section(&s, section, keys[i].path);
-        if (keys[i].type == KEY_UPSTREAMS || keys[i].type == KEY_ACCESS_LIST)
-            show_list(&s, &keys[i]);
+        const struct config_list *list = config_key_list(&keys[i]);
+        if (list)
+            show_list(&s, list);
         else
             show_key(&s, &keys[i], c, keys[i].path);
     }

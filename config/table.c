@@ -10,6 +10,8 @@
     offsetof(struct config_upstream, member), sizeof(((struct config_upstream *)0)->member)
 #define ACCESS(member)                                                                             \
     offsetof(struct config_access, member), sizeof(((struct config_access *)0)->member)
+#define IMMUTABLE(member)                                                                          \
+    offsetof(struct config_immutable, member), sizeof(((struct config_immutable *)0)->member)
 
 /* What is not one value: its own setter knows the fields. */
 #define LIST(type, member) offsetof(struct type, member), 0
@@ -17,6 +19,7 @@
 #define MINUTE UINT64_C(60)
 #define HOUR UINT64_C(3600)
 #define DAY UINT64_C(86400)
+#define KIB UINT64_C(1024)
 #define TEXT_LIMIT 4096u
 
 /* clang-format off */
@@ -29,6 +32,8 @@ static const struct config_key keys[] = {
      false},
     {"external_url", KEY_URL, ROOT(external_url), 0, TEXT_LIMIT, NULL, NULL, NULL, "external-url",
      "what clients reach the server by; not set: each request's own Host", false},
+    {"delete", KEY_INDEX, ROOT(delete_denied), 0, 0, "allow", "allow|deny", NULL, NULL,
+     "`deny`: tags, manifests and blobs cannot be deleted through the registry API (405)", false},
 
     {"log.level", KEY_WORD, ROOT(log_level), 0, 0, "info", "error|warn|info|debug", NULL,
      "log-level",
@@ -38,6 +43,13 @@ static const struct config_key keys[] = {
      "client connections at once; further ones are answered with 503 and Retry-After", false},
     {"limits.transfers", KEY_NUMBER, ROOT(max_transfers), 1, 1024, "16", NULL, "downloads", NULL,
      "downloads from upstreams at once; further ones wait", false},
+    {"limits.uploads", KEY_NUMBER, ROOT(max_uploads), 1, 1000000, "10000", NULL, "uploads", NULL,
+     "upload sessions that are open at once; further ones are answered with 503 and Retry-After",
+     false},
+    {"limits.manifest", KEY_NUMBER, ROOT(max_manifest), KIB, 64 * KIB * KIB, "4194304", NULL,
+     "bytes", NULL,
+     "largest manifest that may be pushed; above it 413; the default is what every client reads",
+     false},
     {"limits.free_percent", KEY_NUMBER, ROOT(free_floor_percent), 0, 100, "5", NULL, "%", NULL,
      "part of the data directory's filesystem that stays free; below it nothing more is stored",
      false},
@@ -50,7 +62,11 @@ static const struct config_key keys[] = {
     {"transfers.finish_abandoned", KEY_BOOL, ROOT(finish_abandoned), 0, 0, "true", NULL, NULL, NULL,
      "finish a download that every client has left", false},
 
-    {"upstreams", KEY_UPSTREAMS, LIST(config, upstreams), 0, 0, NULL, NULL, NULL, NULL,
+    {"uploads.expire", KEY_DURATION, ROOT(uploads_expire_s), 1, 365 * DAY, "24h", NULL, NULL, NULL,
+     "an upload session on which nothing moves for so long is dropped, with what it has sent",
+     false},
+
+    {"upstreams", KEY_LIST, LIST(config, upstreams), 0, 0, NULL, NULL, NULL, NULL,
      "remotes that content comes from; not set: the one upstream `hf` at https://huggingface.co; "
      "`[]`: none", false},
     {"upstreams[].prefix", KEY_PREFIX, UP(prefix), 0, 100, NULL, NULL, NULL, NULL,
@@ -105,15 +121,36 @@ static const struct config_key keys[] = {
     {"upstreams[].search_limit", KEY_NUMBER, UP(search_limit), 0, 1000, "32", NULL, "commits", NULL,
      "commits that are tried for a manifest digest that is not known; 0: none", false},
 
-    {"access", KEY_ACCESS_LIST, LIST(config, access), 0, 0, NULL, NULL, NULL, NULL,
+    {"access", KEY_LIST, LIST(config, access), 0, 0, NULL, NULL, NULL, NULL,
      "what clients may do, the first rule that matches a repository counts; not set: everything, "
      "and only on a loopback address", false},
     {"access[].repositories", KEY_TEXT, ACCESS(repositories), 0, 1000, NULL, NULL, NULL, NULL,
      "glob over repository names in any case (`*` also matches `/`); `**`: all", true},
     {"access[].allow", KEY_ACTIONS, ACCESS(allow), 0, 0, NULL, "pull|push|delete|admin", NULL, NULL,
      "list of what is allowed; empty: nothing", true},
+
+    {"immutable_tags", KEY_LIST, LIST(config, immutable_tags), 0, 0, NULL, NULL, NULL, NULL,
+     "tags that clients can push but, once there, neither move nor delete; not under an upstream's "
+     "prefix, where tags follow the upstream; not set: none", false},
+    {"immutable_tags[].repositories", KEY_TEXT, IMMUTABLE(repositories), 0, 1000, NULL, NULL, NULL,
+     NULL,
+     "glob over repository names in any case (`*` also matches `/`); `**`: all", true},
+    {"immutable_tags[].tags", KEY_TEXT, IMMUTABLE(tags), 0, 1000, "*", NULL, NULL, NULL,
+     "glob over tags, in which upper and lower case differ", false},
 };
 /* clang-format on */
+
+#define ITEMS(member, scope, type, when_empty)                                                     \
+    {                                                                                              \
+#member, scope, offsetof(struct config, member), offsetof(struct config, n_##member),      \
+            sizeof(struct type), when_empty                                                        \
+    }
+
+static const struct config_list lists[] = {
+    ITEMS(upstreams, SCOPE_UPSTREAM, config_upstream, NULL),
+    ITEMS(access, SCOPE_ACCESS, config_access, "anyone may do anything, on loopback only"),
+    ITEMS(immutable_tags, SCOPE_IMMUTABLE, config_immutable, NULL),
+};
 
 const struct config_key *config_keys(size_t *ret_n)
 {
@@ -139,11 +176,20 @@ const struct config_key *config_key_of_flag(const char *flag)
 
 enum key_scope config_key_scope(const struct config_key *key)
 {
-    if (strncmp(key->path, "upstreams[].", 12) == 0)
-        return SCOPE_UPSTREAM;
-    if (strncmp(key->path, "access[].", 9) == 0)
-        return SCOPE_ACCESS;
+    const char *bracket = strstr(key->path, "[].");
+    size_t n = bracket ? (size_t)(bracket - key->path) : 0;
+    for (size_t i = 0; bracket && i < ARRAY_LEN(lists); i++)
+        if (strlen(lists[i].path) == n && strncmp(key->path, lists[i].path, n) == 0)
+            return lists[i].scope;
     return SCOPE_ROOT;
+}
+
+const struct config_list *config_key_list(const struct config_key *key)
+{
+    for (size_t i = 0; key->type == KEY_LIST && i < ARRAY_LEN(lists); i++)
+        if (strcmp(lists[i].path, key->path) == 0)
+            return &lists[i];
+    return NULL;
 }
 
 const char *config_key_name(const struct config_key *key)
@@ -177,7 +223,8 @@ static void put_upper(struct strbuf *to, const char *s)
 bool config_key_variable(const struct config_key *key, const char *prefix, struct strbuf *to)
 {
     enum key_scope scope = config_key_scope(key);
-    if (scope == SCOPE_ACCESS) /* rules have no names: WEIGHBRIDGE_ACCESS sets the whole list */
+    /* Rules have no names: WEIGHBRIDGE_ACCESS sets the whole list. */
+    if (scope == SCOPE_ACCESS || scope == SCOPE_IMMUTABLE)
         return false;
     if (key->type == KEY_PREFIX) /* the variables of an upstream are named by it */
         return false;

@@ -11,26 +11,34 @@
 #include "base/strbuf.h"
 
 enum key_type {
-    KEY_ADDRESS,    /* host:port -> listen_host, listen_port */
-    KEY_TEXT,       /* char * */
-    KEY_URL,        /* char *: http or https, no trailing slash */
-    KEY_PROXY,      /* char *: a proxy's URL, or "none" (kept; resolved when all is read) */
-    KEY_PREFIX,     /* char *: a repository name */
-    KEY_WORD,       /* char *: one of `choices` */
-    KEY_INDEX,      /* bool or enum: which one of `choices` */
-    KEY_BOOL,       /* bool */
-    KEY_NUMBER,     /* unsigned or uint64_t: min..max */
-    KEY_DURATION,   /* uint64_t seconds: min..max */
-    KEY_GLOBS,      /* struct config_strings */
-    KEY_ALIASES,    /* struct config_upstream: aliases, n_aliases */
-    KEY_ACTIONS,    /* unsigned: bits of enum access_action */
-    KEY_SECRET,     /* char *: only from the environment */
-    KEY_UPSTREAMS,  /* the list itself */
-    KEY_ACCESS_LIST /* the list itself */
+    KEY_ADDRESS,  /* host:port -> listen_host, listen_port */
+    KEY_TEXT,     /* char * */
+    KEY_URL,      /* char *: http or https, no trailing slash */
+    KEY_PROXY,    /* char *: a proxy's URL, or "none" (kept; resolved when all is read) */
+    KEY_PREFIX,   /* char *: a repository name */
+    KEY_WORD,     /* char *: one of `choices` */
+    KEY_INDEX,    /* bool or enum: which one of `choices` */
+    KEY_BOOL,     /* bool */
+    KEY_NUMBER,   /* unsigned or uint64_t: min..max */
+    KEY_DURATION, /* uint64_t seconds: min..max */
+    KEY_GLOBS,    /* struct config_strings */
+    KEY_ALIASES,  /* struct config_upstream: aliases, n_aliases */
+    KEY_ACTIONS,  /* unsigned: bits of enum access_action */
+    KEY_SECRET,   /* char *: only from the environment */
+    KEY_LIST      /* a list of objects, see config_key_list() */
 };
 
 /* Where a key lives: which struct its offset is in. */
-enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS };
+enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS, SCOPE_IMMUTABLE };
+
+/* Where a list of objects lives. */
+struct config_list {
+    const char *path;       /* of its key */
+    enum key_scope scope;   /* of the keys of its elements */
+    size_t items, n;        /* offsets in struct config: of the array, of its length (size_t) */
+    size_t size;            /* of one element */
+    const char *when_empty; /* what no element means, where `[]` would mislead; NULL = just that */
+};
 
 struct config_key {
     const char *path; /* "log.level", "upstreams[].url" */
@@ -51,6 +59,8 @@ const struct config_key *config_keys(size_t *ret_n);
 const struct config_key *config_key_find(const char *path);
 const struct config_key *config_key_of_flag(const char *flag);
 enum key_scope config_key_scope(const struct config_key *key);
+/* NULL: the key is no list of objects. */
+const struct config_list *config_key_list(const struct config_key *key);
 /* The path behind its list: "url" of "upstreams[].url". */
 const char *config_key_name(const struct config_key *key);
 /* Whether `path` is an object that holds keys ("log"). */

@@ -103,8 +103,7 @@ static int set_bool(void *field, const struct config_key *key, const struct json
     return 0;
 }
 
-/* "90s", "5m", "1h", "2d", "30". */
-static bool parse_duration(const char *s, uint64_t *ret)
+bool config_duration_parse(const char *s, uint64_t *ret)
 {
     static const struct {
         const char *unit;
@@ -133,7 +132,7 @@ static int set_duration(void *field, const struct config_key *key, const struct 
         return set_number(field, key, node, at, err);
     if (node->type != JSONC_STRING)
         return wrong_type("a duration such as \"90s\"", node, at, err);
-    if (!parse_duration(node->text, &n))
+    if (!config_duration_parse(node->text, &n))
         return place_fail(at, err,
                           "\"%.40s\" is no duration: whole seconds, or a number with s, m, h or d",
                           node->text);
@@ -400,8 +399,7 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
             at, err,
             "a secret does not belong in the configuration file: use token_file or an "
             "environment variable");
-    case KEY_UPSTREAMS:
-    case KEY_ACCESS_LIST:
+    case KEY_LIST:
         break; /* lists of objects are document.c's */
     }
     return err_set(err, ERR_INTERNAL, "configuration key %s has no setter", key->path);

@@ -440,18 +440,19 @@ static char *values_of(const struct config *c)
 Test(load, what_is_shown_can_be_loaded)
 {
     char text[1500];
-    snprintf(
-        text, sizeof(text),
-        "{\"listen\":\"[::1]:0\",\"data\":\"a\\\"b\\\\ <&> "
-        "\\u00e9\",\"external_url\":\"https://m.example\","
-        "\"log\":{\"level\":\"debug\"},\"limits\":{\"clients\":1},\"timeouts\":{\"drain\":\"1m\"},"
-        "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":[{\"prefix\":\"a\","
-        "\"proxy\":\"socks5://h:1\",\"ca_file\":\"%s\",\"token_file\":\"none\","
-        "\"aliases\":{\"b/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
-        "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"}],"
-        "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
-        "{\"repositories\":\"**\",\"allow\":[]}]}",
-        file("ca.pem", "x"));
+    snprintf(text, sizeof(text),
+             "{\"listen\":\"[::1]:0\",\"data\":\"a\\\"b\\\\ <&> "
+             "\\u00e9\",\"external_url\":\"https://m.example\","
+             "\"log\":{\"level\":\"debug\"},\"limits\":{\"clients\":1},\"delete\":\"deny\","
+             "\"timeouts\":{\"drain\":\"1m\"},"
+             "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":[{\"prefix\":\"a\","
+             "\"proxy\":\"socks5://h:1\",\"ca_file\":\"%s\",\"token_file\":\"none\","
+             "\"aliases\":{\"b/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
+             "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"}],"
+             "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
+             "{\"repositories\":\"**\",\"allow\":[]}],"
+             "\"immutable_tags\":[{\"repositories\":\"A/*\",\"tags\":\"v*\"}]}",
+             file("ca.pem", "x"));
     const char *const files[] = {file("a.json", text), file("b.json", "{}"),
                                  file("c.json", "{\"upstreams\":[]}")};
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {

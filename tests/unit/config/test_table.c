@@ -44,6 +44,7 @@ Test(table, variable_names)
     }
     _cleanup_strbuf_ struct strbuf none = STRBUF_INIT;
     cr_assert_not(config_key_variable(config_key_find("access[].allow"), NULL, &none));
+    cr_assert_not(config_key_variable(config_key_find("immutable_tags[].tags"), NULL, &none));
     cr_assert_not(config_key_variable(config_key_find("upstreams[].prefix"), "hf", &none));
     cr_assert_eq(none.len, 0);
 }

@@ -39,6 +39,11 @@ Test(values, defaults)
     cr_assert_eq(c->drain_s, 30);
     cr_assert_eq(c->client_timeout_s, 60);
     cr_assert(c->finish_abandoned);
+    cr_assert_not(c->delete_denied);
+    cr_assert_eq(c->max_uploads, 10000);
+    cr_assert_eq(c->max_manifest, 4 * 1024 * 1024);
+    cr_assert_eq(c->uploads_expire_s, 86400);
+    cr_assert_eq(c->n_immutable_tags, 0);
     cr_assert_eq(c->n_access, 0);
     cr_assert_eq(c->n_upstreams, 1);
     const struct config_upstream *u = &c->upstreams[0];
@@ -61,26 +66,37 @@ Test(values, defaults)
 
 Test(values, everything_set)
 {
-    struct config *c =
-        parse("{\"listen\":\"[::1]:0\",\"data\":\"/d\",\"external_url\":\"https://m.example/\","
-              "\"log\":{\"level\":\"debug\"},\"limits\":{\"clients\":1,\"transfers\":2,"
-              "\"free_percent\":0},\"timeouts\":{\"drain\":\"1m\",\"client\":7},"
-              "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":["
-              "{\"prefix\":\"hub/a\",\"kind\":\"huggingface\",\"url\":\"http://[::1]:81/x//\","
-              "\"token_file\":\"/t\",\"ca_file\":\"/c\",\"proxy\":\"socks5h://u:p@h:1\","
-              "\"aliases\":{\"B/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
-              "\"exclude\":[\"y\"],\"allow_pickle\":true,\"inspection\":\"required\","
-              "\"tag_ttl\":\"2h\",\"negative_ttl\":\"0\",\"connect_timeout\":\"1s\","
-              "\"stall_timeout\":\"1h\",\"retries\":0,\"max_connections\":1,"
-              "\"header_connections\":64,\"search_limit\":1000},{\"prefix\":\"b\"}],"
-              "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
-              "{\"repositories\":\"**\",\"allow\":[]}]}");
+    struct config *c = parse(
+        "{\"listen\":\"[::1]:0\",\"data\":\"/d\",\"external_url\":\"https://m.example/\","
+        "\"log\":{\"level\":\"debug\"},\"limits\":{\"clients\":1,\"transfers\":2,"
+        "\"free_percent\":0,\"uploads\":3,\"manifest\":1024},"
+        "\"delete\":\"deny\",\"uploads\":{\"expire\":\"90m\"},"
+        "\"immutable_tags\":[{\"repositories\":\"R/*\"},"
+        "{\"repositories\":\"x\",\"tags\":\"v*\"}],\"timeouts\":{\"drain\":\"1m\",\"client\":7},"
+        "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":["
+        "{\"prefix\":\"hub/a\",\"kind\":\"huggingface\",\"url\":\"http://[::1]:81/x//\","
+        "\"token_file\":\"/t\",\"ca_file\":\"/c\",\"proxy\":\"socks5h://u:p@h:1\","
+        "\"aliases\":{\"B/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
+        "\"exclude\":[\"y\"],\"allow_pickle\":true,\"inspection\":\"required\","
+        "\"tag_ttl\":\"2h\",\"negative_ttl\":\"0\",\"connect_timeout\":\"1s\","
+        "\"stall_timeout\":\"1h\",\"retries\":0,\"max_connections\":1,"
+        "\"header_connections\":64,\"search_limit\":1000},{\"prefix\":\"b\"}],"
+        "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
+        "{\"repositories\":\"**\",\"allow\":[]}]}");
     cr_assert_str_eq(c->listen_host, "::1");
     cr_assert_eq(c->listen_port, 0);
     cr_assert_str_eq(c->external_url, "https://m.example");
     cr_assert_eq(c->drain_s, 60);
     cr_assert_eq(c->client_timeout_s, 7);
     cr_assert_not(c->finish_abandoned);
+    cr_assert(c->delete_denied);
+    cr_assert_eq(c->max_uploads, 3);
+    cr_assert_eq(c->max_manifest, 1024);
+    cr_assert_eq(c->uploads_expire_s, 5400);
+    cr_assert_eq(c->n_immutable_tags, 2);
+    cr_assert_str_eq(c->immutable_tags[0].repositories, "R/*");
+    cr_assert_str_eq(c->immutable_tags[0].tags, "*");
+    cr_assert_str_eq(c->immutable_tags[1].tags, "v*");
     cr_assert_eq(c->n_upstreams, 2);
     const struct config_upstream *u = &c->upstreams[0];
     cr_assert_str_eq(u->url, "http://[::1]:81/x");
@@ -123,8 +139,9 @@ Test(values, unknown_keys)
     refused("{\"upstreams[].url\":\"x\"}", "unknown key");
     refused("{\"upstreams\":[{\"listen\":\"x\"}]}",
             "upstreams[0].listen: unknown key; did you mean listen?");
-    refused("{\"zzzzzz\":1}", "those known here are: listen, data, external_url, log, limits, "
-                              "timeouts, transfers, upstreams, access");
+    refused("{\"zzzzzz\":1}", "those known here are: listen, data, external_url, delete, log, "
+                              "limits, timeouts, transfers, uploads, upstreams, access, "
+                              "immutable_tags");
     refused("{\"\":1}", "unknown key");
     refused("{\"Listen\":\"127.0.0.1:1\"}", "did you mean \"listen\"?");
     refused("{\"lis\\nten\":1}", "unknown key");
@@ -169,6 +186,9 @@ Test(values, each_number_has_its_limits)
         {"\"limits\":{\"clients\":%s}", 1, 100000, false},
         {"\"limits\":{\"transfers\":%s}", 1, 1024, false},
         {"\"limits\":{\"free_percent\":%s}", 0, 100, false},
+        {"\"limits\":{\"uploads\":%s}", 1, 1000000, false},
+        {"\"limits\":{\"manifest\":%s}", 1024, 67108864, false},
+        {"\"uploads\":{\"expire\":%s}", 1, 31536000, false},
         {"\"timeouts\":{\"drain\":%s}", 0, 3600, false},
         {"\"timeouts\":{\"client\":%s}", 1, 86400, false},
         {"\"tag_ttl\":%s", 0, 2592000, true},
@@ -381,6 +401,41 @@ Test(values, access)
     config_free(c);
     c = parse("{\"access\":[{\"repositories\":\"**\",\"allow\":[\"pull\"]}]}");
     cr_assert(config_access_allows(c, "a/b/c", ACCESS_PULL));
+    config_free(c);
+}
+
+Test(values, immutable_tags)
+{
+    refused("{\"immutable_tags\":[{\"tags\":\"v*\"}]}",
+            "immutable_tags[0]: has no \"repositories\"");
+    refused("{\"immutable_tags\":[{\"repositories\":\"a\",\n\"tag\":\"v*\"}]}",
+            "f.json:2: immutable_tags[0].tag: unknown key; did you mean \"tags\"?");
+    refused("{\"immutable_tags\":[\"a\"]}", "immutable_tags[0]: must be an object, not a string");
+    refused("{\"immutable_tags\":{}}", "immutable_tags: must be a list of objects");
+    refused("{\"immutable_tags\":[{\"repositories\":\"\"}]}", "must not be empty");
+    refused("{\"delete\":\"never\"}", "\"never\" is not one of allow|deny");
+    refused("{\"delete\":false}", "delete: must be a string, not true or false");
+    config_free(parse("{\"immutable_tags\":[]}"));
+
+    struct config *c = parse("{\"immutable_tags\":[{\"repositories\":\"Team/*\",\"tags\":\"v*\"},"
+                             "{\"repositories\":\"frozen\"},"
+                             "{\"repositories\":\"**\",\"tags\":\"Final-[0-9]\"}]}");
+    static const struct {
+        const char *repository, *tag;
+        bool want;
+    } cases[] = {
+        {"team/x", "v1", true},        {"team/x/y", "v1.0", true}, {"team/x", "V1", false},
+        {"team/x", "latest", false},   {"team", "v1", false},      {"frozen", "latest", true},
+        {"frozen/x", "latest", false}, {"any", "Final-1", true},   {"any", "final-1", false},
+        {"any", "Final-12", false},    {"hf/team/x", "v1", false}, {"hf/any", "Final-1", false},
+        {"hfx/any", "Final-1", true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        cr_assert_eq(config_tag_is_immutable(c, cases[i].repository, cases[i].tag), cases[i].want,
+                     "%s:%s", cases[i].repository, cases[i].tag);
+    config_free(c);
+    c = parse("{}");
+    cr_assert_not(config_tag_is_immutable(c, "frozen", "latest"));
     config_free(c);
 }
 
