@@ -94,25 +94,25 @@ int store_check_digest(const struct digest *d, struct error *err)
     return 0;
 }
 
-static int check_repository(const char *repository, struct error *err)
+int store_check_repository(const char *repository, struct error *err)
 {
     if (!repository_is_valid(repository))
         return err_set(err, ERR_INVALID, "'%.300s' is not a repository name", repository);
     return 0;
 }
 
-static int check_tag(const char *repository, const char *tag, struct error *err)
+int store_check_tag(const char *repository, const char *tag, struct error *err)
 {
-    if (check_repository(repository, err) < 0)
+    if (store_check_repository(repository, err) < 0)
         return -1;
     if (!tag_is_valid(tag))
         return err_set(err, ERR_INVALID, "'%.200s' is not a tag", tag);
     return 0;
 }
 
-static int check_content(const char *repository, const struct digest *d, struct error *err)
+int store_check_content(const char *repository, const struct digest *d, struct error *err)
 {
-    return check_repository(repository, err) < 0 ? -1 : store_check_digest(d, err);
+    return store_check_repository(repository, err) < 0 ? -1 : store_check_digest(d, err);
 }
 
 /* ---- blobs that we hold ---- */
@@ -254,7 +254,7 @@ int store_link_get(struct store *s, const char *repository, const struct digest 
 {
     struct link l;
     uint64_t size = 0;
-    if (check_content(repository, d, err) < 0)
+    if (store_check_content(repository, d, err) < 0)
         return -1;
     int r = meta_link_get(s->meta, repository, d, &l, err);
     if (r <= 0)
@@ -285,7 +285,7 @@ void manifest_done(struct manifest *m)
 int store_manifest_get(struct store *s, const char *repository, const struct digest *d,
                        struct manifest *ret, struct error *err)
 {
-    if (check_content(repository, d, err) < 0)
+    if (store_check_content(repository, d, err) < 0)
         return -1;
     return meta_manifest_get(s->meta, repository, d, ret, err);
 }
@@ -293,14 +293,14 @@ int store_manifest_get(struct store *s, const char *repository, const struct dig
 int store_tag_get(struct store *s, const char *repository, const char *tag, struct tag *ret,
                   struct error *err)
 {
-    if (check_tag(repository, tag, err) < 0)
+    if (store_check_tag(repository, tag, err) < 0)
         return -1;
     return meta_tag_get(s->meta, repository, tag, ret, err);
 }
 
 void store_tag_confirm(struct store *s, const char *repository, const char *tag)
 {
-    if (check_tag(repository, tag, NULL) == 0)
+    if (store_check_tag(repository, tag, NULL) == 0)
         meta_tag_confirm_later(s->meta, repository, tag);
 }
 
@@ -315,7 +315,7 @@ void name_list_done(struct name_list *l)
 int store_tags(struct store *s, const char *repository, const char *last, size_t limit,
                struct name_list *ret, struct error *err)
 {
-    if (check_repository(repository, err) < 0)
+    if (store_check_repository(repository, err) < 0)
         return -1;
     return meta_tags(s->meta, repository, last, limit, ret, err);
 }
@@ -329,7 +329,7 @@ int store_repositories(struct store *s, const char *last, size_t limit, struct n
 int store_repository_get(struct store *s, const char *repository, struct repository_row *ret,
                          struct error *err)
 {
-    if (check_repository(repository, err) < 0)
+    if (store_check_repository(repository, err) < 0)
         return -1;
     return meta_repository_get(s->meta, repository, ret, err);
 }
@@ -338,7 +338,7 @@ int store_repository_get(struct store *s, const char *repository, struct reposit
 
 static int check_texts(const struct import_record *r, struct error *err)
 {
-    if (check_repository(r->repository, err) < 0)
+    if (store_check_repository(r->repository, err) < 0)
         return -1;
     if (strlen(r->upstream) > REPOSITORY_MAX || strlen(r->repo_id) > REPOSITORY_MAX)
         return err_set(err, ERR_INVALID, "an upstream's name or repository id is over %d bytes",
@@ -346,7 +346,7 @@ static int check_texts(const struct import_record *r, struct error *err)
     if (*r->commit && !is_lower_hex(r->commit, 40))
         return err_set(err, ERR_INVALID, "'%.80s' is not a commit", r->commit);
     for (size_t i = 0; i < r->n_tags; i++)
-        if (check_tag(r->repository, r->tags[i], err) < 0)
+        if (store_check_tag(r->repository, r->tags[i], err) < 0)
             return -1;
     for (size_t i = 0; r->files && i < r->n_files; i++)
         if (!memchr(r->files[i].git_oid, '\0', sizeof(r->files[i].git_oid)))
@@ -388,7 +388,7 @@ int store_commit_import(struct store *s, const struct import_record *r, struct e
 int store_tag_put(struct store *s, const char *repository, const char *tag,
                   const struct digest *manifest, const char *commit, struct error *err)
 {
-    if (check_tag(repository, tag, err) < 0 || store_check_digest(manifest, err) < 0)
+    if (store_check_tag(repository, tag, err) < 0 || store_check_digest(manifest, err) < 0)
         return -1;
     if (*commit && !is_lower_hex(commit, 40))
         return err_set(err, ERR_INVALID, "'%.80s' is not a commit", commit);
@@ -413,10 +413,10 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
 {
     (void)guard, (void)source;
     if (r->is_digest)
-        return check_content(r->repository, &r->digest, err) < 0
+        return store_check_content(r->repository, &r->digest, err) < 0
                    ? -1
                    : meta_remove_manifest(s->meta, r->repository, &r->digest, err);
-    return check_tag(r->repository, r->tag, err) < 0
+    return store_check_tag(r->repository, r->tag, err) < 0
                ? -1
                : meta_remove_tag(s->meta, r->repository, r->tag, err);
 }

@@ -48,7 +48,10 @@ int partial_lost(struct store *s, const struct digest *d, struct error *err);
 /* writer.c */
 bool writer_is_open(struct store *s, const struct digest *d);
 
-/* store.c */
+/* store.c: what nothing below checks again. ERR_INVALID */
 int store_check_digest(const struct digest *d, struct error *err);
+int store_check_repository(const char *repository, struct error *err);
+int store_check_tag(const char *repository, const char *tag, struct error *err);
+int store_check_content(const char *repository, const struct digest *d, struct error *err);
 
 #endif
