@@ -40,6 +40,12 @@ int meta_incoming_transfer(struct meta *m, const struct digest *d, struct incomi
                            struct error *err);
 int meta_incoming_put(struct meta *m, const struct incoming_row *row, struct error *err);
 int meta_incoming_delete(struct meta *m, const struct incoming_row *row, struct error *err);
+/* The blob of an upload is held from now on and the row's repository has its link; the row is done.
+ * row has digest and size. */
+int meta_upload_publish(struct meta *m, const struct incoming_row *row, struct error *err);
+/* The same without new bytes: 1 when the blob is held with the row's size, 0 when it is not
+ * (nothing was changed), -1. */
+int meta_upload_link(struct meta *m, const struct incoming_row *row, struct error *err);
 /* Moves the synced extent of the row soon; lost when the process dies first, or when the row is
  * another one by then. */
 void meta_incoming_synced_later(struct meta *m, const struct incoming_row *row);

@@ -41,9 +41,8 @@ int blob_bytes_add(struct meta *m, MDB_txn *txn, uint64_t plus, uint64_t minus, 
     return blob_bytes_set(m, txn, n > minus ? n - minus : 0, err);
 }
 
-/* 1, 0, -1; a damaged row is an error here, and names the blob. */
-static int blob_get(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t *ret_size,
-                    struct error *err)
+int blob_get(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t *ret_size,
+             struct error *err)
 {
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
     struct key k = key_of_digest(d);
@@ -75,8 +74,8 @@ int blob_row_drop(struct meta *m, MDB_txn *txn, const struct digest *d, struct e
     return blob_bytes_add(m, txn, 0, size, err);
 }
 
-static int blob_row_set(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t size,
-                        struct error *err)
+int blob_row_set(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t size,
+                 struct error *err)
 {
     uint64_t old = 0;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
@@ -94,7 +93,7 @@ void incoming_key(const struct incoming_row *row, struct key *ret)
     unsigned char kind = (unsigned char)row->kind;
     *ret = KEY_INIT;
     key_put(ret, &kind, 1);
-    if (row->kind == INCOMING_PUT)
+    if (row->kind == INCOMING_PUT || row->kind == INCOMING_UPLOAD)
         key_put_text(ret, row->file);
     else
         key_put_digest(ret, &row->digest);
@@ -110,12 +109,17 @@ static int incoming_set(struct meta *m, MDB_txn *txn, const struct incoming_row 
     return db_put(m, txn, DB_INCOMING, &k, &b, err);
 }
 
-static int incoming_drop(struct meta *m, MDB_txn *txn, const struct incoming_row *row,
-                         struct error *err)
+int incoming_drop(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err)
 {
     struct key k;
     incoming_key(row, &k);
     return db_delete(m, txn, DB_INCOMING, &k, err) < 0 ? -1 : 0;
+}
+
+int blob_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err)
+{
+    return blob_row_set(m, txn, &row->digest, row->size, err) < 0 ? -1
+                                                                  : incoming_drop(m, txn, row, err);
 }
 
 struct commit_args {
@@ -329,9 +333,8 @@ static int run_settle(struct meta *m, MDB_txn *txn, void *arg, struct error *err
             r = incoming_set(m, txn, row, err);
             break;
         case SETTLE_PUBLISH:
-            r = blob_row_set(m, txn, &row->digest, row->size, err);
-            if (r == 0)
-                r = incoming_drop(m, txn, row, err);
+            r = row->kind == INCOMING_UPLOAD ? upload_publish(m, txn, row, err)
+                                             : blob_publish(m, txn, row, err);
             break;
         case SETTLE_DROP:
             r = incoming_drop(m, txn, row, err);

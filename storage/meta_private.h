@@ -110,7 +110,18 @@ void meta_write_later(struct meta *m, int (*run)(struct meta *, MDB_txn *, void 
 int blob_bytes_add(struct meta *m, MDB_txn *txn, uint64_t plus, uint64_t minus, struct error *err);
 int blob_bytes_set(struct meta *m, MDB_txn *txn, uint64_t n, struct error *err);
 int blob_row_drop(struct meta *m, MDB_txn *txn, const struct digest *d, struct error *err);
+int blob_row_set(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t size,
+                 struct error *err);
+/* 1 and its size, 0, -1; a damaged row is an error, and names the blob. */
+int blob_get(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t *ret_size,
+             struct error *err);
+/* What the row describes is the blob from now on; the row goes. */
+int blob_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
+int incoming_drop(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 void incoming_key(const struct incoming_row *row, struct key *ret);
+
+/* meta_upload.c: blob_publish() of an upload, whose repository gets its link. */
+int upload_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 
 /* meta_hold.c */
 /* The repository gets its link to a blob whose bytes are here (a link that is there keeps its

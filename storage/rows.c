@@ -63,6 +63,10 @@ void incoming_row_encode(struct strbuf *b, const struct incoming_row *row)
     record_put_u64(b, row->size);
     record_put_u64(b, row->synced);
     record_put_u64(b, row->created);
+    if (row->kind != INCOMING_UPLOAD)
+        return;
+    record_put_string(b, row->repository);
+    record_put_u64(b, (uint64_t)row->alg);
 }
 
 /* The name is used in incoming/: nothing but what we make ourselves. */
@@ -70,6 +74,16 @@ static bool file_is_valid(const char *file)
 {
     size_t n = strspn(file, "0123456789abcdef");
     return file[n] == '\0';
+}
+
+/* What only uploads have, behind what all kinds do. */
+static bool get_upload(struct record_reader *r, struct incoming_row *row)
+{
+    record_get_string_into(r, row->repository, sizeof(row->repository));
+    uint64_t alg = record_get_u64(r);
+    row->alg = (enum digest_alg)alg;
+    return (alg == DIGEST_SHA256 || alg == DIGEST_SHA512) && is_lower_hex(row->file, 32) &&
+           repository_is_valid(row->repository);
 }
 
 int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, struct error *err)
@@ -83,12 +97,17 @@ int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, 
     row.size = record_get_u64(&r);
     row.synced = record_get_u64(&r);
     row.created = record_get_u64(&r);
+    if (kind == INCOMING_UPLOAD && !get_upload(&r, &row))
+        return damaged(err, "incoming");
     if (!record_end(&r) || !file_is_valid(row.file))
         return damaged(err, "incoming");
-    if (kind != INCOMING_TRANSFER && kind != INCOMING_PUT && kind != INCOMING_REMOVAL)
+    if (kind != INCOMING_TRANSFER && kind != INCOMING_PUT && kind != INCOMING_REMOVAL &&
+        kind != INCOMING_UPLOAD)
         return damaged(err, "incoming");
     row.kind = (enum incoming_kind)kind;
-    if ((row.file[0] == '\0') != (row.kind == INCOMING_REMOVAL) || row.digest.alg == DIGEST_NONE)
+    if ((row.file[0] == '\0') != (row.kind == INCOMING_REMOVAL))
+        return damaged(err, "incoming");
+    if (row.digest.alg == DIGEST_NONE && row.kind != INCOMING_UPLOAD)
         return damaged(err, "incoming");
     *ret = row;
     return 0;

@@ -37,6 +37,7 @@ enum incoming_kind {                          /* on disk: never change a value *
                      INCOMING_TRANSFER = 't', /* the partial of a digest; key: the digest */
                      INCOMING_PUT = 'p',      /* small content of a running put; key: the file */
                      INCOMING_REMOVAL = 'r',  /* the blob's row is gone, its file has to follow */
+                     INCOMING_UPLOAD = 'u', /* an upload session; key: the file, which is its id */
 };
 
 #define INCOMING_FILE_MAX 40
@@ -46,10 +47,12 @@ struct incoming_row {
     enum incoming_kind kind;
     char file[INCOMING_FILE_MAX + 1];   /* name inside incoming/; empty for a removal */
     char owner[INCOMING_OWNER_MAX + 1]; /* the process that holds it */
-    struct digest digest;
-    uint64_t size;   /* WRITER_SIZE_UNKNOWN: not known yet */
-    uint64_t synced; /* bytes from 0 that are known to be on disk */
+    struct digest digest;               /* of an upload: none until its commit */
+    uint64_t size;                      /* WRITER_SIZE_UNKNOWN: not known yet */
+    uint64_t synced;                    /* bytes from 0 that are known to be on disk */
     uint64_t created;
+    char repository[REPOSITORY_MAX + 1]; /* this and the next only of an upload */
+    enum digest_alg alg;                 /* what is hashed while the bytes come */
 };
 
 #define LINK_ORIGINS_MAX 4
