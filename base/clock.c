@@ -21,15 +21,24 @@ uint64_t clock_wall_s(void)
     return (uint64_t)time(NULL);
 }
 
+char *clock_format(uint64_t wall_ms, char buf[static 32])
+{
+    time_t seconds = (time_t)(wall_ms / 1000u);
+    struct tm tm = {0};
+    if (!gmtime_r(&seconds, &tm)) { /* a year that does not fit */
+        snprintf(buf, 32, "%ju", (uintmax_t)wall_ms);
+        return buf;
+    }
+    size_t n = strftime(buf, 24, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(buf + n, 32 - n, ".%03uZ", (unsigned)(wall_ms % 1000u));
+    return buf;
+}
+
 char *clock_format_now(char buf[static 32])
 {
     struct timespec t;
-    struct tm tm;
     clock_gettime(CLOCK_REALTIME, &t);
-    gmtime_r(&t.tv_sec, &tm);
-    size_t n = strftime(buf, 24, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(buf + n, 32 - n, ".%03uZ", (unsigned)(t.tv_nsec / 1000000) % 1000u);
-    return buf;
+    return clock_format((uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u, buf);
 }
 
 int cond_init_monotonic(pthread_cond_t *cond)

@@ -10,7 +10,8 @@ uint64_t clock_monotonic_ms(void);
 uint64_t clock_monotonic_us(void);
 uint64_t clock_wall_s(void); /* seconds since 1970 */
 
-/* "2026-01-02T03:04:05.678Z" of now; buf holds at least 32 bytes; returns buf. */
+/* "2026-01-02T03:04:05.678Z" of a wall clock time in milliseconds; returns buf. */
+char *clock_format(uint64_t wall_ms, char buf[static 32]);
 char *clock_format_now(char buf[static 32]);
 
 /* A condition variable that waits on the monotonic clock. */

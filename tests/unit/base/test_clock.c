@@ -78,3 +78,11 @@ Test(clock, a_wait_is_woken, .timeout = 60)
     wait_for_signal(clock_monotonic_ms() + 50000);
     wait_for_signal(CLOCK_FOREVER);
 }
+
+Test(clock, a_given_time_as_text)
+{
+    char buf[32];
+    cr_expect_str_eq(clock_format(0, buf), "1970-01-01T00:00:00.000Z");
+    cr_expect_str_eq(clock_format(1796036700123, buf), "2026-11-30T11:05:00.123Z");
+    cr_expect_lt(strlen(clock_format(UINT64_MAX, buf)), sizeof(buf));
+}
