@@ -26,7 +26,7 @@ static bool is_forwarded(const struct request *q)
     return false;
 }
 
-static int check_caller(const struct request *q, struct error *err)
+int admin_check_caller(const struct request *q, struct error *err)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -54,7 +54,7 @@ enum MHD_Result admin_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
     char reference[REFERENCE_TEXT_MAX], peer[64];
-    if (check_caller(q, &err) < 0 ||
+    if (admin_check_caller(q, &err) < 0 ||
         store_remove(q->server->store, &q->route.ref, NULL, "rm", &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     reference_format(&q->route.ref, reference);

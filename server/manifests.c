@@ -1,4 +1,4 @@
-/* GET and HEAD of a manifest, and the referrers of one. Bytes and media type are exactly what was
+/* GET and HEAD of a manifest. Bytes and media type are exactly what was
  * imported or pushed, whatever Accept says: a digest that depends on headers helps nobody. */
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "server/request.h"
 
 #define WARNING_MAX 4096
-#define INDEX_TYPE "application/vnd.oci.image.index.v1+json"
 
 /* `299 - "text"`, the text as a quoted string of printable ASCII. */
 static void format_warning(const char *text, char *buf, size_t size)
@@ -70,17 +69,4 @@ enum MHD_Result manifests_serve(struct request *q)
     }
     q->body_length = unchanged || q->is_head ? 0 : a.manifest.len;
     return reply(q, unchanged ? 304 : 200, r);
-}
-
-/* Nothing that refers to another manifest is stored yet, so the true answer to every well-formed
- * question is the empty list. It is never 404: clients take that for a registry without the API
- * (and ask for a fallback tag instead). */
-enum MHD_Result referrers_serve(struct request *q)
-{
-    struct error err = ERROR_INIT;
-    if (request_may(q, ACCESS_PULL, &err) < 0)
-        return reply_error(q, RESOURCE_MANIFEST, &err);
-    _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
-    strbuf_puts(&body, "{\"schemaVersion\":2,\"mediaType\":\"" INDEX_TYPE "\",\"manifests\":[]}");
-    return reply_text(q, 200, INDEX_TYPE, &body);
 }

@@ -34,6 +34,7 @@ struct server {
     atomic_bool draining;         /* refuse, finish what runs, close connections after it */
     atomic_bool stopping;         /* cut what runs */
     atomic_uint_fast64_t clients; /* open connections */
+    atomic_size_t pushed_memory;  /* bytes of the manifests that are being received */
     pthread_mutex_t lock;         /* guards: active */
     pthread_cond_t idle;          /* active became 0 */
     uint64_t active;              /* requests between their headers and their end */
@@ -115,6 +116,8 @@ int request_may(const struct request *q, enum access_action action, struct error
 /* Where clients reach us: external_url, else http:// and the request's own Host; "" when neither is
  * known. No trailing slash. For absolute Location headers. */
 void request_base_url(const struct request *q, struct strbuf *to);
+/* What keeps immutable tags where they are; valid as long as the server is. */
+struct tag_guard request_tag_guard(const struct request *q);
 /* "push 10.0.0.7": the verb and the peer, for the history of tags. */
 void request_source(const struct request *q, const char *verb, char *buf, size_t size);
 
@@ -163,6 +166,9 @@ enum MHD_Result health_serve(struct request *q);
 enum MHD_Result ready_serve(struct request *q);
 enum MHD_Result metrics_serve(struct request *q);
 enum MHD_Result admin_serve(struct request *q);
+/* Who may use the admin API: this machine, not through a proxy or from a web page, and where the
+ * access rules allow it. ERR_DENIED, with what to do. */
+int admin_check_caller(const struct request *q, struct error *err);
 
 /* Writes. The first two are called when the headers are complete: they answer a refusal, or set
  * q->sink and return MHD_YES. The others are called when the (unwanted) body is through. */

@@ -7,6 +7,7 @@
 #include "server/request.h"
 
 #define PAGE_MAX 10000u
+#define FILTERED_MIN 256u /* names read at once where rules may hide most of them */
 
 struct page {
     size_t limit; /* names in an answer; 0 is legal and gives none */
@@ -93,7 +94,10 @@ static int visible(const struct request *q, const struct page *page, struct strb
     snprintf(from, sizeof(from), "%s", page->last);
     for (bool more = true; more;) {
         _cleanup_(name_list_done) struct name_list list = {0};
-        if (store_repositories(q->server->store, *from ? from : NULL, PAGE_MAX, &list, err) < 0)
+        size_t want = page->limit - n + 1;
+        if (q->server->config->n_access && want < FILTERED_MIN)
+            want = FILTERED_MIN;
+        if (store_repositories(q->server->store, *from ? from : NULL, want, &list, err) < 0)
             return -1;
         for (size_t i = 0; i < list.n; i++) {
             if (!config_access_allows(q->server->config, list.names[i], ACCESS_PULL))

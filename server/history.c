@@ -1,0 +1,65 @@
+/* GET /admin/v1/history/NAME:TAG: what a tag named, since when, and who moved it. */
+#include "base/clock.h"
+#include "base/json.h"
+#include "server/request.h"
+
+#define EVENTS_DEFAULT 100u
+
+static void put_text(struct strbuf *body, const char *key, const char *value)
+{
+    json_put_key(body, key);
+    json_put_string(body, value);
+}
+
+static void put_event(struct strbuf *body, const struct tag_event *e)
+{
+    char at[32], digest[DIGEST_TEXT_MAX];
+    json_put_separator(body);
+    strbuf_putc(body, '{');
+    put_text(body, "at", clock_format(e->at_ms, at));
+    if (e->digest.alg == DIGEST_NONE) {
+        json_put_key(body, "removed");
+        strbuf_puts(body, "true");
+    } else {
+        put_text(body, "digest", digest_format(&e->digest, digest));
+    }
+    if (*e->commit)
+        put_text(body, "commit", e->commit);
+    put_text(body, "source", e->source);
+    strbuf_putc(body, '}');
+}
+
+enum MHD_Result history_serve(struct request *q)
+{
+    struct error err = ERROR_INIT;
+    _cleanup_(tag_history_done) struct tag_history history = {0};
+    const struct reference *ref = &q->route.ref;
+    size_t limit = EVENTS_DEFAULT;
+    if (admin_check_caller(q, &err) < 0)
+        return reply_error(q, RESOURCE_MANIFEST, &err);
+    if (ref->is_digest) {
+        err_set(&err, ERR_INVALID,
+                "a digest never moves: a history is asked for by repository:tag");
+        return reply_error(q, RESOURCE_NONE, &err);
+    }
+    if (query_get_count(q->query, TAG_HISTORY_MAX, &limit, &err) < 0)
+        return reply_error(q, RESOURCE_NONE, &err);
+    /* With n=0 it still says whether there is one. */
+    if (store_tag_history(q->server->store, ref->repository, ref->tag, limit ? limit : 1, &history,
+                          &err) < 0)
+        return reply_error(q, RESOURCE_MANIFEST, &err);
+    if (!history.n) {
+        err_set(&err, ERR_NOT_FOUND, "%s never had a tag \"%s\"", ref->repository, ref->tag);
+        return reply_error(q, RESOURCE_MANIFEST, &err);
+    }
+    _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
+    strbuf_putc(&body, '{');
+    put_text(&body, "repository", ref->repository);
+    put_text(&body, "tag", ref->tag);
+    json_put_key(&body, "events");
+    strbuf_putc(&body, '[');
+    for (size_t i = 0; i < history.n && i < limit; i++)
+        put_event(&body, &history.events[i]);
+    strbuf_puts(&body, "]}\n");
+    return reply_text(q, 200, "application/json", &body);
+}
