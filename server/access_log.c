@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +61,8 @@ void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, u
     enum log_level level = level_of(q);
     if (!log_enabled(level))
         return;
-    char peer[INET6_ADDRSTRLEN], digest[DIGEST_TEXT_MAX] = "", path[1024], agent[160];
+    char peer[INET6_ADDRSTRLEN], digest[DIGEST_TEXT_MAX] = "", path[1024], agent[160],
+                                 received[24] = "";
     const struct reference *ref = &q->route.ref;
     const char *user_agent = q->is_active ? request_header(q, "User-Agent") : NULL;
     peer_text(q, peer, sizeof(peer));
@@ -68,12 +70,15 @@ void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, u
     snprintf(agent, sizeof(agent), "%s", user_agent ? user_agent : "");
     if (ref->digest.alg != DIGEST_NONE)
         digest_format(&ref->digest, digest);
+    if (q->received)
+        snprintf(received, sizeof(received), "%" PRIu64, q->received);
     const struct log_field fields[] = {
         LOG_S("req", q->id),
         LOG_S("method", q->method),
         LOG_S("path", path),
         LOG_N("status", q->status),
         LOG_N("bytes", bytes),
+        LOG_S("received", received),
         LOG_N("ms", (clock_monotonic_us() - q->started_us) / 1000),
         LOG_S("peer", peer),
         LOG_S("agent", agent),

@@ -1,7 +1,8 @@
 /* Connections that never come to the point. libmicrohttpd's time limit starts anew with every byte,
  * so a client that drips a request could keep its place for ever; here a connection that has not
- * brought a whole request within the time limit is shut down, however busy it looks. What is being
- * answered is left alone: a slow reader may take as long as it likes. */
+ * brought a whole request within the time limit is shut down, however busy it looks. A body may
+ * take as long as it likes as long as it comes on; one that only drips is as bad as none. What is
+ * being answered is left alone: a slow reader may take as long as it likes, too. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -16,6 +17,7 @@ struct connection {
     int fd;                           /* open as long as this is listed */
     bool is_late;                     /* came when max_clients were there already */
     atomic_uint_fast64_t waits_since; /* monotonic ms; 0 while a request is being answered */
+    uint64_t brought;                 /* of a body since then; the connection's own thread only */
 };
 
 static struct connection *connection_of(struct MHD_Connection *c)
@@ -103,8 +105,20 @@ void connection_answers(const struct request *q)
 void connection_waits(struct MHD_Connection *c)
 {
     struct connection *n = connection_of(c);
-    if (n)
-        atomic_store(&n->waits_since, clock_monotonic_ms());
+    if (!n)
+        return;
+    n->brought = 0;
+    atomic_store(&n->waits_since, clock_monotonic_ms());
+}
+
+void connection_brings(const struct request *q, uint64_t bytes)
+{
+    struct connection *n = connection_of(q->connection);
+    if (!n)
+        return;
+    n->brought += bytes;
+    if (n->brought >= BODY_PROGRESS_MIN)
+        connection_waits(q->connection);
 }
 
 static void look(struct server *s)

@@ -69,10 +69,26 @@ static const char *invalid_code(enum resource about)
     return "UNSUPPORTED";
 }
 
+/* Bytes that a client sent are the client's to get right; the same code about bytes that we went
+ * for is our failure. */
+static void answer_to_push(const struct error *err, enum resource about, struct error_answer *a)
+{
+    if (err->code == ERR_DIGEST_MISMATCH) {
+        a->status = 400;
+        a->code = "DIGEST_INVALID";
+    } else if (about == RESOURCE_UPLOAD && err->code == ERR_UNSUPPORTED) { /* an algorithm */
+        a->code = "DIGEST_INVALID";
+    } else if (about == RESOURCE_UPLOAD && err->code == ERR_CONFLICT) { /* taken over */
+        a->code = "BLOB_UPLOAD_INVALID";
+    }
+}
+
 struct error_answer error_answer_of(const struct error *err, enum resource about)
 {
     unsigned code = (unsigned)err->code;
     struct error_answer a = table[code < ARRAY_LEN(table) ? code : ERR_INTERNAL];
+    if (about == RESOURCE_UPLOAD || about == RESOURCE_PUSH)
+        answer_to_push(err, about, &a);
     if (err->code == ERR_NOT_FOUND)
         a.code = not_found_code(about);
     else if (err->code == ERR_INVALID || (err->code == ERR_UNSUPPORTED && about == RESOURCE_DIGEST))

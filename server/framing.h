@@ -12,7 +12,8 @@
 
 struct request;
 
-#define BODY_DISCARD_MAX 65536u /* of a request whose body means nothing to us */
+/* Of a body that means nothing to us: so much is read, to keep the connection. */
+#define BODY_DISCARD_MAX (1024u * 1024)
 
 struct framing {
     bool chunked;

@@ -88,9 +88,11 @@ static int write_store(struct store *s, struct strbuf *to, struct error *err)
         return -1;
     simple(to, "weighbridge_store_blobs", "gauge", "Blobs held.", st.blobs);
     simple(to, "weighbridge_store_bytes", "gauge", "Bytes of the blobs held.", st.blob_bytes);
-    simple(to, "weighbridge_store_partials", "gauge", "Unfinished downloads kept.", st.partials);
-    simple(to, "weighbridge_store_partial_bytes", "gauge", "Bytes of unfinished downloads.",
-           st.partial_bytes);
+    simple(to, "weighbridge_store_partials", "gauge", "Unfinished downloads and uploads kept.",
+           st.partials);
+    simple(to, "weighbridge_store_partial_bytes", "gauge",
+           "Bytes of unfinished downloads and uploads.", st.partial_bytes);
+    simple(to, "weighbridge_store_uploads", "gauge", "Upload sessions that are open.", st.uploads);
     simple(to, "weighbridge_store_repositories", "gauge", "Repositories known.", st.repositories);
     simple(to, "weighbridge_store_manifests", "gauge", "Manifests held.", st.manifests);
     simple(to, "weighbridge_store_tags", "gauge", "Tags known.", st.tags);

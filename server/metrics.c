@@ -9,7 +9,7 @@
 
 struct metrics {
     atomic_uint_fast64_t requests[ROUTE_COUNT][STATUS_COUNT];
-    atomic_uint_fast64_t bytes[ROUTE_COUNT];
+    atomic_uint_fast64_t bytes[ROUTE_COUNT], received[ROUTE_COUNT];
 };
 
 struct metrics *metrics_new(void)
@@ -30,6 +30,13 @@ void metrics_count(struct metrics *m, enum route_kind route, unsigned status, ui
         s = STATUS_COUNT - 1;
     atomic_fetch_add_explicit(&m->requests[r][s], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->bytes[r], bytes, memory_order_relaxed);
+}
+
+void metrics_received(struct metrics *m, enum route_kind route, uint64_t bytes)
+{
+    unsigned r = (unsigned)route < ROUTE_COUNT ? (unsigned)route : ROUTE_UNKNOWN;
+    if (bytes)
+        atomic_fetch_add_explicit(&m->received[r], bytes, memory_order_relaxed);
 }
 
 void metrics_family(struct strbuf *to, const char *name, const char *type, const char *help)
@@ -61,6 +68,15 @@ void metrics_label(struct strbuf *to, const char *key, const char *value)
     strbuf_putc(to, '"');
 }
 
+static void write_bytes(struct strbuf *to, const char *name, const char *help,
+                        const atomic_uint_fast64_t *values)
+{
+    metrics_family(to, name, "counter", help);
+    for (unsigned r = 0; r < ROUTE_COUNT; r++)
+        strbuf_printf(to, "%s{route=\"%s\"} %" PRIu64 "\n", name, route_name((enum route_kind)r),
+                      (uint64_t)atomic_load_explicit(&values[r], memory_order_relaxed));
+}
+
 void metrics_write_requests(const struct metrics *m, struct strbuf *to)
 {
     metrics_family(to, "weighbridge_requests_total", "counter",
@@ -73,10 +89,8 @@ void metrics_write_requests(const struct metrics *m, struct strbuf *to)
                     to, "weighbridge_requests_total{route=\"%s\",status=\"%u\"} %" PRIu64 "\n",
                     route_name((enum route_kind)r), s + STATUS_FIRST, n);
         }
-    metrics_family(to, "weighbridge_response_bytes_total", "counter",
-                   "Body bytes sent to clients by route.");
-    for (unsigned r = 0; r < ROUTE_COUNT; r++)
-        strbuf_printf(to, "weighbridge_response_bytes_total{route=\"%s\"} %" PRIu64 "\n",
-                      route_name((enum route_kind)r),
-                      (uint64_t)atomic_load_explicit(&m->bytes[r], memory_order_relaxed));
+    write_bytes(to, "weighbridge_response_bytes_total", "Body bytes sent to clients by route.",
+                m->bytes);
+    write_bytes(to, "weighbridge_received_bytes_total", "Body bytes that clients sent, by route.",
+                m->received);
 }

@@ -13,6 +13,7 @@ struct metrics *metrics_new(void); /* NULL = out of memory */
 void metrics_free(struct metrics *m);
 
 void metrics_count(struct metrics *m, enum route_kind route, unsigned status, uint64_t bytes);
+void metrics_received(struct metrics *m, enum route_kind route, uint64_t bytes);
 
 /* `# HELP` and `# TYPE` of a family, then its samples. labels: `a="b"` already escaped, or "". */
 void metrics_family(struct strbuf *to, const char *name, const char *type, const char *help);

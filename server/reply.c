@@ -38,24 +38,57 @@ struct MHD_Response *reply_from_text(struct strbuf *text)
     return r;
 }
 
-enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r)
+static void hold(struct request *q, unsigned status, struct MHD_Response *r, const char *text,
+                 size_t len)
 {
-    if (!r) {
-        err_set(&q->error, ERR_NOMEM, "out of memory for an answer");
-        return MHD_NO;
-    }
-    bool ok = reply_put(r, "Docker-Distribution-API-Version", "registry/2.0") &&
-              reply_put(r, "X-Request-Id", q->id) &&
-              reply_put(r, "X-Content-Type-Options", "nosniff");
-    if (q->must_close || atomic_load(&q->server->draining))
-        ok = reply_put(r, "Connection", "close") && ok;
-    enum MHD_Result queued = ok ? MHD_queue_response(q->connection, status, r) : MHD_NO;
+    q->held = r;
+    q->held_status = status;
+    q->held_text = text;
+    q->held_len = len;
+}
+
+enum MHD_Result reply_queue(struct request *q, unsigned status, struct MHD_Response *r)
+{
+    enum MHD_Result queued = MHD_queue_response(q->connection, status, r);
     if (queued == MHD_YES)
         q->status = status;
     else if (q->error.code == ERR_NONE)
         err_set(&q->error, ERR_INTERNAL, "the answer could not be queued");
     MHD_destroy_response(r);
     return queued;
+}
+
+/* text: the body when it is known, inside r. */
+static enum MHD_Result deliver(struct request *q, unsigned status, struct MHD_Response *r,
+                               const char *text, size_t len)
+{
+    if (!r) {
+        err_set(&q->error, ERR_NOMEM, "out of memory for an answer");
+        return MHD_NO;
+    }
+    if (q->phase == PHASE_HEADERS && q->answers_now)
+        q->must_close = true;
+    bool ok = reply_put(r, "Docker-Distribution-API-Version", "registry/2.0") &&
+              reply_put(r, "X-Request-Id", q->id) &&
+              reply_put(r, "X-Content-Type-Options", "nosniff");
+    if (q->must_close || atomic_load(&q->server->draining))
+        ok = reply_put(r, "Connection", "close") && ok;
+    if (!ok || q->held) { /* a second answer would be a fault of ours */
+        MHD_destroy_response(r);
+        return err_set(&q->error, ERR_INTERNAL, "the answer could not be made"), MHD_NO;
+    }
+    if (q->phase == PHASE_HEADERS && !q->answers_now)
+        return hold(q, status, r, text, len), MHD_YES;
+    if (q->phase != PHASE_BODY)
+        return reply_queue(q, status, r);
+    answer_raw(q, status, r, text, len);
+    MHD_destroy_response(r);
+    return MHD_NO;
+}
+
+enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r)
+{
+    return deliver(q, status, r, q->body_length ? NULL : "", 0);
 }
 
 enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
@@ -77,7 +110,9 @@ static enum MHD_Result reply_json_error(struct request *q, unsigned status, cons
 {
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     error_body(&body, code, message, q->id, name);
-    q->body_length = q->is_head ? 0 : body.len;
+    size_t n = body.len;
+    const char *text = body.data; /* the response's from here on */
+    q->body_length = q->is_head ? 0 : n;
     struct MHD_Response *r = reply_from_text(&body);
     if (r && (!reply_put(r, "Content-Type", "application/json") ||
               !reply_put(r, "Cache-Control", "no-store") ||
@@ -85,7 +120,7 @@ static enum MHD_Result reply_json_error(struct request *q, unsigned status, cons
         MHD_destroy_response(r);
         r = NULL;
     }
-    return reply(q, status, r);
+    return deliver(q, status, r, text, n);
 }
 
 enum MHD_Result reply_error(struct request *q, enum resource about, const struct error *err)

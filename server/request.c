@@ -1,7 +1,8 @@
 /* Between libmicrohttpd and the handlers. Its traps that are handled here: paths are decoded before
  * the handler sees them (server.c installs an identity callback, and the target is kept as it
  * came); ambiguous framing is accepted (framing.c); time blocked in a handler counts as idle; a
- * client that leaves a blocked handler is not noticed. */
+ * client that leaves a blocked handler is not noticed; an answer given at the headers of a request
+ * with a body closes the connection, also one with no more than a few bytes to come. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,7 +17,6 @@
 #include "server/framing.h"
 #include "server/request.h"
 
-#define READ_ONLY "GET, HEAD"
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
 
@@ -40,7 +40,7 @@ void *request_begin(void *cls, const char *target, struct MHD_Connection *c)
     return q;
 }
 
-static int connection_fd(const struct request *q)
+int request_fd(const struct request *q)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -49,7 +49,7 @@ static int connection_fd(const struct request *q)
 
 bool request_client_gone(const struct request *q)
 {
-    struct pollfd p = {.fd = connection_fd(q)};
+    struct pollfd p = {.fd = request_fd(q)};
     /* POLLHUP is both directions closed, POLLERR a reset. Not POLLRDHUP: a client may close its
      * sending half and still read. */
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
@@ -70,7 +70,7 @@ static uint64_t acknowledged(const struct request *q)
     struct tcp_info info;
     socklen_t len = sizeof(info);
     memset(&info, 0, sizeof(info));
-    if (getsockopt(connection_fd(q), IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+    if (getsockopt(request_fd(q), IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
         return 0;
     return info.tcpi_bytes_acked;
 }
@@ -134,78 +134,15 @@ void request_source(const struct request *q, const char *verb, char *buf, size_t
     snprintf(buf, size, "%s %s", verb, peer);
 }
 
-/* ---- dispatch -------------------------------------------------------------------------------- */
-
-static bool is_read(const char *method)
-{
-    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-}
-
-static enum MHD_Result refuse_write(struct request *q)
-{
-    char text[512];
-    const char *repository = q->route.ref.repository;
-    bool deletes = strcmp(q->method, "DELETE") == 0;
-    const struct config_upstream *u =
-        *repository ? config_upstream_of(q->server->config, repository) : NULL;
-    if (u && !deletes) {
-        snprintf(text, sizeof(text),
-                 "\"%s\" mirrors an upstream (prefix \"%s\"): nothing is pushed there, use a name "
-                 "outside \"%s/\"",
-                 repository, u->prefix, u->prefix);
-        return reply_refusal(q, 403, "DENIED", NULL, text);
-    }
-    if (deletes)
-        return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY,
-                             "this version of weighbridge does not delete through the registry "
-                             "API; use `weighbridge rm`");
-    return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY,
-                         "this version of weighbridge does not accept pushes");
-}
-
-static enum MHD_Result serve_read(struct request *q)
-{
-    switch (q->route.kind) {
-    case ROUTE_BASE: {
-        struct strbuf body = STRBUF_INIT;
-        strbuf_puts(&body, "{}");
-        return reply_text(q, 200, "application/json", &body);
-    }
-    case ROUTE_MANIFEST:
-        return manifests_serve(q);
-    case ROUTE_BLOB:
-        return blobs_serve(q);
-    case ROUTE_TAGS:
-        return tags_serve(q);
-    case ROUTE_REFERRERS:
-        return referrers_serve(q);
-    case ROUTE_CATALOG:
-        return catalog_serve(q);
-    case ROUTE_HEALTH:
-        return health_serve(q);
-    case ROUTE_READY:
-        return ready_serve(q);
-    case ROUTE_METRICS:
-        return metrics_serve(q);
-    case ROUTE_UPLOADS:
-    case ROUTE_UPLOAD:
-        return reply_refusal(q, 404, "BLOB_UPLOAD_UNKNOWN", NULL, "there is no such upload");
-    case ROUTE_ADMIN_HISTORY:
-    case ROUTE_ADMIN_REFERENCE:
-        return reply_refusal(q, 405, "UNSUPPORTED", "DELETE", "a reference is removed with DELETE");
-    case ROUTE_UNKNOWN:
-    case ROUTE_COUNT:
-        break;
-    }
-    return reply_refusal(q, 404, "UNSUPPORTED", NULL, "there is nothing at this path");
-}
+/* ---- from the headers to the answer ---------------------------------------------------------- */
 
 static bool is_operator_route(enum route_kind kind)
 {
     return kind == ROUTE_HEALTH || kind == ROUTE_READY || kind == ROUTE_METRICS;
 }
 
-static enum MHD_Result dispatch(struct request *q)
+/* What can be said at the headers: refusals, and where a wanted body goes. */
+static enum MHD_Result route(struct request *q)
 {
     struct error err = ERROR_INIT;
     int parsed = route_parse(q->path, &q->route, &err);
@@ -220,22 +157,42 @@ static enum MHD_Result dispatch(struct request *q)
     }
     if (parsed < 0)
         return reply_error(q, q->route.about, &err);
-    if (is_read(q->method))
-        return serve_read(q);
-    if (q->route.kind == ROUTE_ADMIN_REFERENCE)
-        return strcmp(q->method, "DELETE") == 0 ? admin_serve(q) : serve_read(q);
-    if (q->route.kind == ROUTE_UNKNOWN)
-        return serve_read(q); /* the same 404 */
-    if (*q->route.ref.repository)
-        return refuse_write(q);
-    return reply_refusal(q, 405, "UNSUPPORTED", READ_ONLY, "this is read with GET");
+    q->does = dispatch_find(q->route.kind, q->method);
+    if (!q->does)
+        return dispatch_refuse(q);
+    if (q->does->takes_body)
+        return q->does->handle(q);
+    if (q->framing.length > BODY_DISCARD_MAX) {
+        err_set(&err, ERR_TOO_LARGE, "this request has no use for a body of over %u bytes",
+                BODY_DISCARD_MAX);
+        return reply_error(q, RESOURCE_NONE, &err);
+    }
+    return MHD_YES; /* served when the body is through */
 }
 
-static enum MHD_Result answer(struct request *q)
+static enum MHD_Result finish(struct request *q)
+{
+    q->phase = PHASE_END;
+    body_flush(q);
+    if (q->held) {
+        struct MHD_Response *r = q->held;
+        q->held = NULL;
+        return reply_queue(q, q->held_status, r);
+    }
+    if (q->sink.end)
+        return q->sink.end(q);
+    if (!q->does->takes_body)
+        return q->does->handle(q);
+    err_set(&q->error, ERR_INTERNAL, "a handler neither answered nor wanted the body");
+    return MHD_NO;
+}
+
+/* Runs a step that may answer, and may block. */
+static enum MHD_Result run(struct request *q, enum MHD_Result (*step)(struct request *q))
 {
     uint64_t begun = clock_monotonic_us();
     connection_answers(q);
-    enum MHD_Result r = dispatch(q);
+    enum MHD_Result r = step(q);
     if (!q->counts_body && q->body_length > ACKED_WORTH)
         q->acked_before = acknowledged(q);
     if (clock_monotonic_us() - begun > BLOCKED_LONG_US)
@@ -261,28 +218,28 @@ static void leave(struct request *q)
     pthread_mutex_unlock(&q->server->lock);
 }
 
-/* The headers are complete, the body is not read. Answering here closes the connection behind the
- * answer when there is a body, so it is kept for what can not be read on. */
+static bool waits_for_leave(const struct request *q)
+{
+    const char *expect = request_header(q, "Expect");
+    return expect && strcasecmp(expect, "100-continue") == 0;
+}
+
 static enum MHD_Result handle_headers(struct request *q, const char *method, const char *version)
 {
-    struct framing framing;
     struct error err = ERROR_INIT;
     enter(q);
     q->method = method; /* lives as long as the request */
     q->is_head = strcmp(method, "HEAD") == 0;
-    if (framing_check(q, version, &framing, &err) < 0) {
-        q->must_close = true;
+    if (framing_check(q, version, &q->framing, &err) < 0) {
+        q->must_close = q->answers_now = true;
         return reply_error(q, RESOURCE_NONE, &err);
     }
-    bool may_have_body = is_read(method) || strcmp(method, "DELETE") == 0;
-    if (framing.length <= BODY_DISCARD_MAX && (!framing.chunked || may_have_body))
-        return MHD_YES; /* read and thrown away, then answered */
-    q->must_close = true;
-    if (!may_have_body)
-        return answer(q);
-    err_set(&err, ERR_TOO_LARGE, "this request has no use for a body of over %u bytes",
-            BODY_DISCARD_MAX);
-    return reply_error(q, RESOURCE_NONE, &err);
+    bool has_body = q->framing.chunked || q->framing.length > 0;
+    q->answers_now = has_body && (q->framing.length > BODY_DISCARD_MAX || waits_for_leave(q));
+    enum MHD_Result r = run(q, route);
+    if (!q->status) /* else the answer is on its way */
+        connection_waits(q->connection);
+    return r;
 }
 
 enum MHD_Result request_handle(void *cls, struct MHD_Connection *c, const char *url,
@@ -293,20 +250,16 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *c, const char *
     (void)cls;
     (void)c;
     (void)url;
-    (void)upload_data;
     if (!q)
         return MHD_NO; /* out of memory at its request line */
     if (!q->is_active)
         return handle_headers(q, method, version);
     if (*upload_data_size) {
-        q->discarded += *upload_data_size;
+        size_t n = *upload_data_size;
         *upload_data_size = 0;
-        if (q->discarded <= BODY_DISCARD_MAX)
-            return MHD_YES;
-        err_set(&q->error, ERR_TOO_LARGE, "an endless body: the connection was closed");
-        return MHD_NO;
+        return body_piece(q, upload_data, n);
     }
-    return answer(q);
+    return run(q, finish);
 }
 
 /* ---- the end -----------------------------------------------------------------------------------
@@ -323,6 +276,13 @@ static uint64_t body_bytes(const struct request *q, enum MHD_RequestTerminationC
     return acked < q->body_length ? acked : q->body_length;
 }
 
+/* An answer went out, or is about to be lost, before the client had sent its whole body. */
+static bool is_early(const struct request *q)
+{
+    return q->status && q->phase != PHASE_END &&
+           (q->answers_now || q->framing.chunked || q->framing.length > q->received);
+}
+
 void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
                        enum MHD_RequestTerminationCode code)
 {
@@ -331,6 +291,11 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
     connection_waits(c);
     if (!q)
         return;
+    if (q->is_raw)
+        code = MHD_REQUEST_TERMINATED_COMPLETED_OK; /* the library does not know of it */
+    if (q->phase == PHASE_BODY)
+        body_flush(q); /* what came of a body that broke off can be gone on with */
+    body_release(q);
     if (!q->status) { /* answered by libmicrohttpd itself: a malformed or too large head */
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(c, MHD_CONNECTION_INFO_HTTP_STATUS);
@@ -339,7 +304,11 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
     uint64_t bytes = q->status ? body_bytes(q, code) : 0;
     if (q->status) /* else the client left before there was an answer to count */
         metrics_count(q->server->metrics, q->route.kind, q->status, bytes);
+    metrics_received(q->server->metrics, q->route.kind, q->received);
     access_log_write(q, code, bytes);
+    if (is_early(q))
+        linger(q);
+    connection_waits(c);
     leave(q);
     free(q->target);
     free(q);

@@ -48,19 +48,29 @@ struct server {
 struct request;
 
 /* What becomes of the body of a request that wants one. Set by the handler that is called when the
- * headers are complete (struct body is zero until then).
+ * headers are complete (struct body_sink is zero until then).
  *
  *     begin (headers) -> write* -> end (answers) -> release
  *
- * A failed write() makes the rest of the body be discarded, within bounds; end() is called all the
- * same and finds q->body_failed set and the reason in q->body_error. release() is called exactly
- * once for every sink that was set, also when the client went away before the end. All on the
- * connection's thread. */
+ * write() gets the body in pieces of 64 to 256 KiB, the last one shorter. After a failed one the
+ * rest of the body is thrown away, or not waited for when there is much of it; end() is called all
+ * the same, finds q->body_failed set and the reason in q->body_error, and must answer an error.
+ * release() is called exactly once for every sink that was set, also when the client went away
+ * before the end. All on the connection's thread. */
 struct body_sink {
     int (*write)(struct request *q, const void *data, size_t len, struct error *err);
     enum MHD_Result (*end)(struct request *q);
     void (*release)(struct request *q);
     void *ctx;
+};
+
+/* When an answer is given decides how it gets to the client; reply.c sees to it, handlers need not
+ * know. libmicrohttpd closes the connection behind an answer that is queued at the headers of a
+ * request with a body, and takes none at all in the middle of one. */
+enum request_phase {
+    PHASE_HEADERS, /* held until a short body is through; else given at once, then linger() */
+    PHASE_BODY,    /* written past the library, then linger() */
+    PHASE_END,     /* the body is through, or there was none */
 };
 
 struct request {
@@ -77,19 +87,29 @@ struct request {
     bool must_close; /* the next bytes on this connection can not be trusted */
     uint64_t started_us;
     struct framing framing;
+    enum request_phase phase;
+    bool answers_now; /* the body is too long to be read for nothing, or waits for our leave */
+    bool is_raw;      /* the answer was written past the library */
+    struct MHD_Response *held; /* an answer that waits for the end of the body */
+    unsigned held_status;
+    const char *held_text; /* the body of `held`, inside it; NULL = not known */
+    size_t held_len;
     struct body_sink sink;
+    char *buffer; /* of the sink: collects what goes to write() */
+    size_t buffer_len, buffer_size;
     bool body_failed;
     struct error body_error;
     uint64_t received;  /* bytes of the body, for the log */
-    uint64_t discarded; /* bytes of an unwanted body */
+    uint64_t discarded; /* those of them that nobody wanted */
     struct route route;
-    unsigned status;       /* 0 until answered */
-    uint64_t body_length;  /* of the answer, 0 for HEAD and 304 */
-    uint64_t body_sent;    /* by a content reader */
-    bool counts_body;      /* body_sent is meant: the body comes from a content reader */
-    uint64_t acked_before; /* bytes the peer had acknowledged when the answer began */
-    const char *cache;     /* "hit", "fill", "join", "stale"; NULL = no such thing */
-    struct error error;    /* why it was refused or cut, for the log */
+    const struct route_method *does; /* NULL until the headers are complete */
+    unsigned status;                 /* 0 until answered */
+    uint64_t body_length;            /* of the answer, 0 for HEAD and 304 */
+    uint64_t body_sent;              /* by a content reader */
+    bool counts_body;                /* body_sent is meant: the body comes from a content reader */
+    uint64_t acked_before;           /* bytes the peer had acknowledged when the answer began */
+    const char *cache;               /* "hit", "fill", "join", "stale"; NULL = no such thing */
+    struct error error;              /* why it was refused or cut, for the log */
 };
 
 /* ---- request.c: libmicrohttpd's callbacks ------------------------------------------------------
@@ -121,6 +141,47 @@ struct tag_guard request_tag_guard(const struct request *q);
 /* "push 10.0.0.7": the verb and the peer, for the history of tags. */
 void request_source(const struct request *q, const char *verb, char *buf, size_t size);
 
+/* The socket, borrowed. */
+int request_fd(const struct request *q);
+
+/* ---- dispatch.c: which method of which route is served where ------------------------------------
+ */
+
+typedef enum MHD_Result request_handler(struct request *q);
+struct route_method {
+    enum route_kind kind;
+    const char *method;
+    request_handler *handle;
+    bool takes_body; /* handle() is called at the headers; else when the body is through */
+};
+/* NULL: the route has no such method. */
+const struct route_method *dispatch_find(enum route_kind kind, const char *method);
+/* Answers for a path that is nothing, or a method that it has not. */
+enum MHD_Result dispatch_refuse(struct request *q);
+
+/* ---- body.c: bodies of requests -----------------------------------------------------------------
+ */
+
+/* One piece, as libmicrohttpd hands it out. MHD_NO: the connection ends (perhaps answered). */
+enum MHD_Result body_piece(struct request *q, const char *data, size_t len);
+/* Gives the sink what is collected: at the end of a body, and when it breaks off. */
+void body_flush(struct request *q);
+/* The sink and the buffer go. */
+void body_release(struct request *q);
+
+/* ---- linger.c: answers to clients that are still sending
+ * -----------------------------------------
+ */
+
+/* Writes an answer to the socket, past libmicrohttpd, which must not have begun one. text NULL: the
+ * body is not known, nothing is sent. Always MHD_NO: the connection ends behind it. */
+enum MHD_Result answer_raw(struct request *q, unsigned status, struct MHD_Response *r,
+                           const char *text, size_t len);
+/* After an answer to a request whose body is still coming: says that nothing more will come from
+ * here and throws away what does, for a few seconds. A socket that is closed with bytes unread
+ * resets the connection, and the client would lose the answer. */
+void linger(struct request *q);
+
 /* ---- connections.c: who came, and who does not come to the point --------------------------------
  */
 
@@ -134,14 +195,21 @@ bool connection_is_over_limit(const struct request *q);
 /* A whole request is there and its answer begins; the answer has ended. */
 void connection_answers(const struct request *q);
 void connection_waits(struct MHD_Connection *c);
+/* Bytes of a body came. Whoever brings BODY_PROGRESS_MIN of them within client_timeout is never
+ * too slow. */
+void connection_brings(const struct request *q, uint64_t bytes);
+#define BODY_PROGRESS_MIN 1024u
 
 /* ---- reply.c: answers ----------------------------------------------------------------------- */
 
-/* Queues and lets go of the response (NULL = out of memory: the connection is closed). */
+/* Queues and lets go of the response (NULL = out of memory: the connection is closed). Call it
+ * once, with q->body_length set. */
 enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r);
 /* Takes the text's memory over, also on failure. */
 enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
                            struct strbuf *text);
+/* Queues now what a handler made ready before. Lets go of it. */
+enum MHD_Result reply_queue(struct request *q, unsigned status, struct MHD_Response *r);
 /* An error as the table in errors.c has it; q->error keeps it for the log line. */
 enum MHD_Result reply_error(struct request *q, enum resource about, const struct error *err);
 /* An error with a status and code of its own. allow: the Allow header of a 405, or NULL. */
@@ -157,6 +225,7 @@ bool reply_put(struct MHD_Response *r, const char *name, const char *value);
 /* ---- one file a resource ----------------------------------------------------------------------
  */
 
+enum MHD_Result base_serve(struct request *q);
 enum MHD_Result manifests_serve(struct request *q);
 enum MHD_Result referrers_serve(struct request *q);
 enum MHD_Result blobs_serve(struct request *q);

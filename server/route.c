@@ -115,7 +115,7 @@ static int parse_v2(const char *rest, struct route *ret, struct error *err)
         ret->kind = ROUTE_MANIFEST;
         verb = start[1];
     } else if (n >= 2 && segment_is(start[1], length[1], "blobs")) {
-        ret->kind = segment_is(start[0], length[0], "uploads") ? ROUTE_UPLOAD : ROUTE_BLOB;
+        ret->kind = segment_is(start[0], length[0], "uploads") ? ROUTE_UPLOADS : ROUTE_BLOB;
         verb = start[1];
     } else if (n >= 2 && segment_is(start[1], length[1], "referrers")) {
         ret->kind = ROUTE_REFERRERS;
@@ -126,33 +126,43 @@ static int parse_v2(const char *rest, struct route *ret, struct error *err)
         verb = start[1];
     } else if (n >= 3 && segment_is(start[1], length[1], "uploads") &&
                segment_is(start[2], length[2], "blobs")) {
-        ret->kind = ROUTE_UPLOAD;
+        ret->kind = length[0] ? ROUTE_UPLOAD : ROUTE_UPLOADS;
         verb = start[2];
     }
-    if (!verb || verb == rest || (!length[0] && ret->kind != ROUTE_UPLOAD)) {
+    if (!verb || verb == rest || (!length[0] && ret->kind != ROUTE_UPLOADS)) {
         ret->kind = ROUTE_UNKNOWN; /* nothing asked for, or no name before it */
         return 0;
     }
     char name[REPOSITORY_MAX + 1];
     if (parse_name(rest, (size_t)(verb - 1 - rest), name, ret, err) < 0)
         return -1;
-    if (ret->kind == ROUTE_TAGS || ret->kind == ROUTE_UPLOAD)
+    if (ret->kind == ROUTE_UPLOADS || ret->kind == ROUTE_UPLOAD)
+        ret->about = RESOURCE_UPLOAD;
+    if (ret->kind == ROUTE_UPLOAD && is_lower_hex(start[0], UPLOAD_ID_LEN))
+        memcpy(ret->upload, start[0], UPLOAD_ID_LEN);
+    if (ret->kind == ROUTE_TAGS || ret->about == RESOURCE_UPLOAD)
         return 0;
     return parse_reference(name, start[0], length[0], ret, err);
 }
 
-/* Removing needs an explicit tag or digest: `repository` alone never means `latest` here. */
+/* These need an explicit tag or digest: `repository` alone never means `latest` here. */
 static int parse_admin(const char *rest, struct route *ret, struct error *err)
 {
     char text[REFERENCE_TEXT_MAX + 64];
+    bool is_history = ret->kind == ROUTE_ADMIN_HISTORY;
     ret->about = RESOURCE_MANIFEST;
     if (copy_reference(rest, strlen(rest), text, sizeof(text), err) < 0)
         return -1;
     const char *slash = strrchr(text, '/');
     if (!strchr(text, '@') && !strchr(slash ? slash : text, ':'))
-        return err_set(err, ERR_INVALID,
-                       "name what to remove as repository:tag or repository@digest");
-    return reference_parse(text, &ret->ref, err);
+        return err_set(err, ERR_INVALID, "%s",
+                       is_history ? "name the tag as repository:tag"
+                                  : "name what to remove as repository:tag or repository@digest");
+    if (reference_parse(text, &ret->ref, err) < 0)
+        return -1;
+    if (is_history && ret->ref.is_digest)
+        return err_set(err, ERR_INVALID, "tags have a history, digests have none: name a tag");
+    return 0;
 }
 
 int route_parse(const char *path, struct route *ret, struct error *err)
@@ -164,19 +174,26 @@ int route_parse(const char *path, struct route *ret, struct error *err)
         {"/v2", ROUTE_BASE},        {"/v2/", ROUTE_BASE},     {"/v2/_catalog", ROUTE_CATALOG},
         {"/healthz", ROUTE_HEALTH}, {"/readyz", ROUTE_READY}, {"/metrics", ROUTE_METRICS},
     };
-    static const char admin[] = "/admin/v1/references/";
+    static const struct {
+        const char *prefix;
+        enum route_kind kind;
+    } admin[] = {
+        {"/admin/v1/references/", ROUTE_ADMIN_REFERENCE},
+        {"/admin/v1/history/", ROUTE_ADMIN_HISTORY},
+    };
     *ret = (struct route){0};
-    for (unsigned i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+    for (unsigned i = 0; i < ARRAY_LEN(fixed); i++)
         if (strcmp(path, fixed[i].path) == 0) {
             ret->kind = fixed[i].kind;
             return 0;
         }
     if (strncmp(path, "/v2/", 4) == 0)
         return parse_v2(path + 4, ret, err);
-    if (strncmp(path, admin, sizeof(admin) - 1) == 0) {
-        ret->kind = ROUTE_ADMIN_REFERENCE;
-        return parse_admin(path + sizeof(admin) - 1, ret, err);
-    }
+    for (unsigned i = 0; i < ARRAY_LEN(admin); i++)
+        if (strncmp(path, admin[i].prefix, strlen(admin[i].prefix)) == 0) {
+            ret->kind = admin[i].kind;
+            return parse_admin(path + strlen(admin[i].prefix), ret, err);
+        }
     return 0;
 }
 
@@ -191,34 +208,45 @@ static int hex_value(char c)
     return -1;
 }
 
-int query_get(const char *query, const char *key, char *buf, size_t size, struct error *err)
+/* The value from v to end, percent-decoded. */
+static int copy_value(const char *key, const char *v, const char *end, char *buf, size_t size,
+                      struct error *err)
+{
+    size_t used = 0;
+    for (; v < end; v++) {
+        int c = (unsigned char)*v;
+        if (c == '%') {
+            int high = hex_value(v[1]);
+            int low = high < 0 ? -1 : hex_value(v[2]);
+            if (low < 0 || high * 16 + low == 0)
+                return err_set(err, ERR_INVALID, "bad percent-encoding in \"%s\"", key);
+            c = high * 16 + low;
+            v += 2;
+        }
+        if (used + 1 >= size)
+            return err_set(err, ERR_INVALID, "\"%s\" is over %zu bytes", key, size - 1);
+        buf[used++] = (char)c;
+    }
+    buf[used] = '\0';
+    return 1;
+}
+
+int query_get_nth(const char *query, const char *key, unsigned i, char *buf, size_t size,
+                  struct error *err)
 {
     size_t key_len = strlen(key);
     for (const char *p = query; p && *p;) {
         const char *end = p + strcspn(p, "&");
-        if (strncmp(p, key, key_len) == 0 && (p[key_len] == '=' || p + key_len == end)) {
-            const char *v = p + key_len + (p[key_len] == '=');
-            size_t used = 0;
-            for (; v < end; v++) {
-                int c = (unsigned char)*v;
-                if (c == '%') {
-                    int high = hex_value(v[1]);
-                    int low = high < 0 ? -1 : hex_value(v[2]);
-                    if (low < 0 || high * 16 + low == 0)
-                        return err_set(err, ERR_INVALID, "bad percent-encoding in \"%s\"", key);
-                    c = high * 16 + low;
-                    v += 2;
-                }
-                if (used + 1 >= size)
-                    return err_set(err, ERR_INVALID, "\"%s\" is over %zu bytes", key, size - 1);
-                buf[used++] = (char)c;
-            }
-            buf[used] = '\0';
-            return 1;
-        }
+        if (strncmp(p, key, key_len) == 0 && (p[key_len] == '=' || p + key_len == end) && i-- == 0)
+            return copy_value(key, p + key_len + (p[key_len] == '='), end, buf, size, err);
         p = *end ? end + 1 : end;
     }
     return 0;
+}
+
+int query_get(const char *query, const char *key, char *buf, size_t size, struct error *err)
+{
+    return query_get_nth(query, key, 0, buf, size, err);
 }
 
 int query_get_count(const char *query, size_t max, size_t *ret, struct error *err)

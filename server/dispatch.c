@@ -1,0 +1,68 @@
+/* Which method of which route is served by what: one table, from which the Allow header of a 405
+ * comes too. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/request.h"
+
+enum MHD_Result base_serve(struct request *q)
+{
+    struct strbuf body = STRBUF_INIT;
+    strbuf_puts(&body, "{}");
+    return reply_text(q, 200, "application/json", &body);
+}
+
+static const struct route_method table[] = {
+    {ROUTE_BASE, "GET", base_serve, false},
+    {ROUTE_BASE, "HEAD", base_serve, false},
+    {ROUTE_MANIFEST, "GET", manifests_serve, false},
+    {ROUTE_MANIFEST, "HEAD", manifests_serve, false},
+    {ROUTE_MANIFEST, "PUT", manifests_begin, true},
+    {ROUTE_MANIFEST, "DELETE", deletes_serve, false},
+    {ROUTE_BLOB, "GET", blobs_serve, false},
+    {ROUTE_BLOB, "HEAD", blobs_serve, false},
+    {ROUTE_BLOB, "DELETE", deletes_serve, false},
+    {ROUTE_UPLOADS, "POST", uploads_begin, true},
+    {ROUTE_UPLOAD, "PATCH", uploads_begin, true},
+    {ROUTE_UPLOAD, "PUT", uploads_begin, true},
+    {ROUTE_UPLOAD, "GET", uploads_serve, false},
+    {ROUTE_UPLOAD, "HEAD", uploads_serve, false},
+    {ROUTE_UPLOAD, "DELETE", uploads_serve, false},
+    {ROUTE_TAGS, "GET", tags_serve, false},
+    {ROUTE_TAGS, "HEAD", tags_serve, false},
+    {ROUTE_REFERRERS, "GET", referrers_serve, false},
+    {ROUTE_REFERRERS, "HEAD", referrers_serve, false},
+    {ROUTE_CATALOG, "GET", catalog_serve, false},
+    {ROUTE_CATALOG, "HEAD", catalog_serve, false},
+    {ROUTE_HEALTH, "GET", health_serve, false},
+    {ROUTE_HEALTH, "HEAD", health_serve, false},
+    {ROUTE_READY, "GET", ready_serve, false},
+    {ROUTE_READY, "HEAD", ready_serve, false},
+    {ROUTE_METRICS, "GET", metrics_serve, false},
+    {ROUTE_METRICS, "HEAD", metrics_serve, false},
+    {ROUTE_ADMIN_REFERENCE, "DELETE", admin_serve, false},
+    {ROUTE_ADMIN_HISTORY, "GET", history_serve, false},
+};
+
+const struct route_method *dispatch_find(enum route_kind kind, const char *method)
+{
+    for (unsigned i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].kind == kind && strcmp(table[i].method, method) == 0)
+            return &table[i];
+    return NULL;
+}
+
+enum MHD_Result dispatch_refuse(struct request *q)
+{
+    char allow[64] = "", text[160];
+    size_t used = 0;
+    for (unsigned i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].kind == q->route.kind && used < sizeof(allow))
+            used += (size_t)snprintf(allow + used, sizeof(allow) - used, "%s%s", used ? ", " : "",
+                                     table[i].method);
+    if (!*allow)
+        return reply_refusal(q, 404, "UNSUPPORTED", NULL, "there is nothing at this path");
+    snprintf(text, sizeof(text), "%.32s is nothing that this path takes; it takes %s", q->method,
+             allow);
+    return reply_refusal(q, 405, "UNSUPPORTED", allow, text);
+}
