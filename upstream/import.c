@@ -14,10 +14,13 @@ int importer_new(struct store *s, struct importer **ret, struct error *err)
     i->store = s;
     if (memory_init(&i->memory, err) == 0 && ++made && gate_init(&i->big_headers, err) == 0 &&
         ++made && flights_init(&i->tags, err) == 0 && ++made &&
-        flights_init(&i->builds, err) == 0 && ++made && flights_init(&i->searches, err) == 0) {
+        flights_init(&i->builds, err) == 0 && ++made && flights_init(&i->searches, err) == 0 &&
+        ++made && config_table_init(&i->configs, err) == 0) {
         *ret = i;
         return 0;
     }
+    if (made > 4)
+        flights_done(&i->searches);
     if (made > 3)
         flights_done(&i->builds);
     if (made > 2)
@@ -39,6 +42,7 @@ void importer_free(struct importer *i)
     flights_done(&i->searches);
     gate_done(&i->big_headers);
     memory_done(&i->memory);
+    config_table_done(&i->configs);
     free(i);
 }
 

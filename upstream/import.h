@@ -41,7 +41,7 @@ int import_tag(struct importer *i, struct hub *h, const struct reference *r,
 
 /* Whether what only the import can make, the config blob, is still held: 1, 0 (import the commit
  * again), -1. */
-int import_is_whole(struct store *s, const struct manifest *m, struct error *err);
+int import_is_whole(struct importer *i, const struct manifest *m, struct error *err);
 
 /* Looks for a manifest by digest by importing the current branches and tags (at most the upstream's
  * search_limit commits; whole repository and each quant), newest knowledge wins. Coalesced, and a

@@ -60,20 +60,70 @@ static bool has_note(const struct json *manifest)
     return false;
 }
 
-static int config_is_held(struct store *s, const struct json *manifest, struct error *err)
+/* alg is DIGEST_NONE when it names none. */
+static struct digest config_of(const struct json *manifest)
 {
     const char *text = json_str(json_get(json_get(manifest, "config"), "digest"));
     struct digest d;
-    uint64_t size;
-    return text && digest_parse(text, &d, NULL) == 0 ? store_blob_stat(s, &d, &size, err) : 1;
+    return text && digest_parse(text, &d, NULL) == 0 ? d : (struct digest){0};
 }
 
-int import_is_whole(struct store *s, const struct manifest *m, struct error *err)
+static int config_is_held(struct store *s, const struct digest *config, struct error *err)
 {
-    _cleanup_json_ struct json *document = NULL;
-    if (json_parse(m->bytes, m->len, &document, NULL) < 0)
-        return 1; /* none of ours: nothing to be made */
-    return config_is_held(s, document, err);
+    uint64_t size;
+    return config->alg != DIGEST_NONE ? store_blob_stat(s, config, &size, err) : 1;
+}
+
+/* ---- which config a manifest names ------------------------------------------------------------
+ * Asked on every pull by tag, and parsing the manifest would take longer than all the rest of the
+ * answer. A manifest's digest settles it for good, so what is remembered can not be out of date. */
+
+int config_table_init(struct config_table *t, struct error *err)
+{
+    return pthread_mutex_init(&t->lock, NULL) == 0 ? 0
+                                                   : err_set(err, ERR_NOMEM, "cannot make a lock");
+}
+
+void config_table_done(struct config_table *t)
+{
+    pthread_mutex_destroy(&t->lock);
+}
+
+static struct config_entry *entry_of(struct config_table *t, const struct digest *manifest)
+{
+    return &t->entries[manifest->raw[0]];
+}
+
+static bool recall(struct config_table *t, const struct digest *manifest, struct digest *ret)
+{
+    pthread_mutex_lock(&t->lock);
+    const struct config_entry *e = entry_of(t, manifest);
+    bool known = digest_equal(&e->manifest, manifest);
+    if (known)
+        *ret = e->config;
+    pthread_mutex_unlock(&t->lock);
+    return known;
+}
+
+static void remember(struct config_table *t, const struct digest *manifest,
+                     const struct digest *config)
+{
+    pthread_mutex_lock(&t->lock);
+    *entry_of(t, manifest) = (struct config_entry){.manifest = *manifest, .config = *config};
+    pthread_mutex_unlock(&t->lock);
+}
+
+int import_is_whole(struct importer *i, const struct manifest *m, struct error *err)
+{
+    struct digest config = {0};
+    if (!recall(&i->configs, &m->digest, &config)) {
+        _cleanup_json_ struct json *document = NULL;
+        if (json_parse(m->bytes, m->len, &document, NULL) < 0)
+            return 1; /* none of ours: nothing to be made */
+        config = config_of(document);
+        remember(&i->configs, &m->digest, &config);
+    }
+    return config_is_held(i->store, &config, err);
 }
 
 static int is_current(const struct build *b, const struct manifest *m, struct error *err)
@@ -88,7 +138,8 @@ static int is_current(const struct build *b, const struct manifest *m, struct er
         return 0;
     if (hub_config(b->hub)->inspection_required && has_note(document))
         return 0; /* imported under another policy */
-    int rc = config_is_held(s, document, err);
+    struct digest config = config_of(document);
+    int rc = config_is_held(s, &config, err);
     if (rc <= 0)
         return rc;
     struct commit_files list = {0};

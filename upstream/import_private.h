@@ -94,6 +94,18 @@ int memory_check(struct memory *m, const char *prefix, const char *key, struct e
 void memory_note(struct memory *m, const char *prefix, const char *key, uint64_t ttl_s,
                  const struct error *failure);
 
+/* ---- import_current.c ------------------------------------------------------------------------ */
+
+struct config_entry {
+    struct digest manifest, config; /* config: DIGEST_NONE = the manifest names none */
+};
+struct config_table {
+    pthread_mutex_t lock;             /* guards: entries */
+    struct config_entry entries[256]; /* by the first byte of the manifest's digest */
+};
+int config_table_init(struct config_table *t, struct error *err);
+void config_table_done(struct config_table *t);
+
 /* ---- import_read.c --------------------------------------------------------------------------- */
 
 /* Runs fn(ctx, 0 .. n-1), up to `width` at once, on threads that are joined before it returns. When
@@ -188,6 +200,7 @@ struct importer {
     struct flights tags, builds, searches;
     struct gate big_headers;
     struct memory memory;
+    struct config_table configs;
 };
 
 /* One commit, one selection, one repository name. */

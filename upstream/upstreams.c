@@ -160,7 +160,7 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
     if (known && is_fresh(h, &tag, r->tag)) {
         if (answer_tag(u, r, &tag, a, err) < 0)
             return -1;
-        int whole = import_is_whole(u->store, &a->manifest, err);
+        int whole = import_is_whole(u->importer, &a->manifest, err);
         if (whole)
             return whole < 0 ? -1 : 0;
         manifest_answer_done(a);
