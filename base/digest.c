@@ -188,10 +188,15 @@ int hasher_peek(const struct hasher *h, struct digest *ret, struct error *err)
 int digest_of(enum digest_alg alg, const void *data, size_t len, struct digest *ret,
               struct error *err)
 {
-    _cleanup_hasher_ struct hasher *h = NULL;
-    if (hasher_new(alg, &h, err) < 0 || hasher_update(h, data, len, err) < 0)
-        return -1;
-    return hasher_peek(h, ret, err);
+    const EVP_MD *md = evp_of(alg);
+    struct digest d = {.alg = alg};
+    unsigned n = 0;
+    if (!md)
+        return err_set(err, ERR_UNSUPPORTED, "no such digest algorithm");
+    if (EVP_Digest(data, len, d.raw, &n, md, NULL) != 1 || n != digest_size(alg))
+        return err_set(err, ERR_NOMEM, "cannot compute a %s hash", digest_alg_name(alg));
+    *ret = d;
+    return 0;
 }
 
 int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], struct error *err)

@@ -1,7 +1,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,20 +66,39 @@ static void put_value(struct strbuf *b, const char *text)
     strbuf_putc(b, '"');
 }
 
+/* By hand: a line of an access log has a few of them. */
+static void put_number(struct strbuf *b, uint64_t n)
+{
+    char digits[20];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    strbuf_put(b, digits + at, sizeof(digits) - at);
+}
+
 void log_write(enum log_level level, const char *event, const struct log_field *fields)
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
     char now[32];
-    strbuf_printf(&b, "time=%s level=%s event=%s", clock_format_now(now), level_names[level],
-                  event);
+    strbuf_reserve(&b, 500); /* most lines fit */
+    strbuf_puts(&b, "time=");
+    strbuf_puts(&b, clock_format_now(now));
+    strbuf_puts(&b, " level=");
+    strbuf_puts(&b, level_names[level]);
+    strbuf_puts(&b, " event=");
+    strbuf_puts(&b, event);
     for (const struct log_field *f = fields; f && f->key; f++) {
         if (f->text && !*f->text)
             continue;
-        strbuf_printf(&b, " %s=", f->key);
+        strbuf_putc(&b, ' ');
+        strbuf_puts(&b, f->key);
+        strbuf_putc(&b, '=');
         if (f->text)
             put_value(&b, f->text);
         else
-            strbuf_printf(&b, "%" PRIu64, f->number);
+            put_number(&b, f->number);
     }
     strbuf_putc(&b, '\n');
     if (strbuf_failed(&b))
