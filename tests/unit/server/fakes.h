@@ -72,6 +72,8 @@ static void fake_init(void)
         abort();
 }
 
+static void fake_push_done(void);
+
 static void fake_done(void)
 {
     struct fake_blob *all[] = {&fake_held, &fake_cold, &fake_empty, &fake_damaged};
@@ -80,6 +82,7 @@ static void fake_done(void)
         if (all[i]->fd >= 0)
             close(all[i]->fd);
     }
+    fake_push_done();
 }
 
 /* More of the cold blob has come. */
@@ -276,11 +279,14 @@ int store_tags(struct store *s, const char *repository, const char *last, size_t
     return fake_list(last, limit, ret);
 }
 
+static size_t fake_asked_names; /* at once, of the catalog */
+
 int store_repositories(struct store *s, const char *last, size_t limit, struct name_list *ret,
                        struct error *err)
 {
     (void)s;
     (void)err;
+    fake_asked_names = limit;
     return fake_list(last, limit < 2 ? limit : 2, ret); /* small pages: the caller goes on */
 }
 
@@ -290,16 +296,6 @@ void name_list_done(struct name_list *l)
         free(l->names[i]);
     free(l->names);
     *l = (struct name_list){0};
-}
-
-int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
-                 const char *source, struct error *err)
-{
-    (void)s, (void)guard, (void)source;
-    if (strcmp(r->repository, REPO) != 0)
-        return err_set(err, ERR_NOT_FOUND, "nothing to remove");
-    atomic_fetch_add(&fake_removed, 1);
-    return 0;
 }
 
 int store_stats(struct store *s, struct store_stats *ret, struct error *err)
@@ -316,6 +312,8 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
     (void)bytes;
     return fake_full ? err_set(err, ERR_NO_SPACE, "free_floor_percent: 3%% is free") : 0;
 }
+
+#include "fakes_push.h"
 
 /* ---- a client ---------------------------------------------------------------------------------
  */
