@@ -12,7 +12,7 @@
 
 void json_scan_start(struct json_scan *s, const void *text, size_t len, uint64_t base)
 {
-    *s = (struct json_scan){.start = text, .p = text, .base = base};
+    *s = (struct json_scan){.start = text, .p = text, .base = base, .document = "the header"};
     s->end = s->start + len;
 }
 
@@ -32,9 +32,8 @@ static int unexpected(struct json_scan *s, const char *wanted, const char *what,
 {
     int c = json_scan_peek(s);
     if (c < 0)
-        return err_set(err, ERR_INVALID,
-                       "expected %s in %s at byte %" PRIu64 ", where the header ends", wanted, what,
-                       json_scan_at(s));
+        return err_set(err, ERR_INVALID, "expected %s in %s at byte %" PRIu64 ", where %s ends",
+                       wanted, what, json_scan_at(s), s->document);
     return err_set(err, ERR_INVALID, "expected %s in %s at byte %" PRIu64 ", not the byte 0x%02x",
                    wanted, what, json_scan_at(s), (unsigned)c);
 }
@@ -268,7 +267,7 @@ int json_scan_skip(struct json_scan *s, struct error *err)
     default:
         if (c == '-' || is_digit(c))
             return skip_number(s, err);
-        return unexpected(s, "a value", "the header", err);
+        return unexpected(s, "a value", s->document, err);
     }
 }
 
@@ -276,9 +275,8 @@ int json_scan_end(struct json_scan *s, struct error *err)
 {
     int c = json_scan_peek(s);
     if (c >= 0)
-        return err_set(err, ERR_INVALID,
-                       "the byte 0x%02x follows the header's object at byte %" PRIu64, (unsigned)c,
-                       json_scan_at(s));
+        return err_set(err, ERR_INVALID, "the byte 0x%02x follows %s's object at byte %" PRIu64,
+                       (unsigned)c, s->document, json_scan_at(s));
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* A JSON tokenizer that builds nothing: the caller walks the text and takes what it knows. For
  * safetensors headers, which are up to 100 MB and hostile (a tree of them would be gigabytes), and
- * whose integers need all 64 bits. Follows RFC 8259 to the letter. Internal to model/.
+ * whose integers need all 64 bits; and for manifests, which are hostile as well. Follows RFC 8259
+ * to the letter. Internal to model/.
  *
  * Functions return 0, or -1 with the error set (ERR_INVALID, with the byte of the file). White
  * space before a token is skipped by every function.
@@ -21,6 +22,7 @@ struct json_scan {
     const unsigned char *start, *p, *end;
     uint64_t base; /* byte of the file at which start stands */
     unsigned depth;
+    const char *document; /* what the text is, for errors: "the header" unless the caller sets it */
 };
 
 /* A string as it stands between its quotes, escapes and all. */
