@@ -103,3 +103,25 @@ bool etag_none_match(const char *if_none_match, const char *etag)
     }
     return false;
 }
+
+bool range_of_piece(const char *content_range, uint64_t *ret_first, uint64_t *ret_length)
+{
+    uint64_t first, last, total;
+    const char *p = skip_space(content_range);
+    if (strncasecmp(p, "bytes", 5) == 0 && (p[5] == ' ' || p[5] == '\t' || p[5] == '='))
+        p = skip_space(p + 6);
+    if (!number(&p, &first) || *p++ != '-' || !number(&p, &last))
+        return false;
+    if (*p == '/') {
+        p++;
+        if (*p == '*')
+            p++;
+        else if (!number(&p, &total) || total <= last)
+            return false;
+    }
+    if (*skip_space(p) || first > last || last >= INT64_MAX)
+        return false;
+    *ret_first = first;
+    *ret_length = last - first + 1;
+    return true;
+}

@@ -1,4 +1,5 @@
-/* The Range and If-Range headers of a blob request (RFC 9110 section 14). Pure; thread-safe. */
+/* The Range and If-Range headers of a blob request (RFC 9110 section 14), and the Content-Range of
+ * a piece of an upload. Pure; thread-safe. */
 #ifndef WB_SERVER_RANGE_H
 #define WB_SERVER_RANGE_H
 
@@ -23,5 +24,11 @@ bool range_if_range(const char *if_range, const char *etag);
 
 /* Whether If-None-Match names this ETag: `*`, or a list with weak comparison, quoted or not. */
 bool etag_none_match(const char *if_none_match, const char *etag);
+
+/* Content-Range of a piece that is pushed: `first-last`, both counted from 0; `bytes ` before it
+ * and
+ * `/total` (or a star for it) behind it are taken as well, as some clients write it that way. False
+ * when it is anything else; *ret_length is never 0. */
+bool range_of_piece(const char *content_range, uint64_t *ret_first, uint64_t *ret_length);
 
 #endif

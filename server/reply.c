@@ -58,9 +58,8 @@ enum MHD_Result reply_queue(struct request *q, unsigned status, struct MHD_Respo
     return queued;
 }
 
-/* text: the body when it is known, inside r. */
-static enum MHD_Result deliver(struct request *q, unsigned status, struct MHD_Response *r,
-                               const char *text, size_t len)
+enum MHD_Result reply_known(struct request *q, unsigned status, struct MHD_Response *r,
+                            const char *text, size_t len)
 {
     if (!r) {
         err_set(&q->error, ERR_NOMEM, "out of memory for an answer");
@@ -88,7 +87,7 @@ static enum MHD_Result deliver(struct request *q, unsigned status, struct MHD_Re
 
 enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r)
 {
-    return deliver(q, status, r, q->body_length ? NULL : "", 0);
+    return reply_known(q, status, r, q->body_length ? NULL : "", 0);
 }
 
 enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
@@ -120,7 +119,7 @@ static enum MHD_Result reply_json_error(struct request *q, unsigned status, cons
         MHD_destroy_response(r);
         r = NULL;
     }
-    return deliver(q, status, r, text, n);
+    return reply_known(q, status, r, text, n);
 }
 
 enum MHD_Result reply_error(struct request *q, enum resource about, const struct error *err)

@@ -28,6 +28,7 @@ struct server {
     struct upstreams *upstreams;
     struct metrics *metrics;
     struct MHD_Daemon *daemon;
+    struct housekeeping *housekeeping;
     char url[128];
     int listen_fd;
     bool is_quiesced;             /* server_drain() and server_stop() have one caller */
@@ -45,6 +46,7 @@ struct server {
     pthread_t connections_watch;
 };
 
+struct housekeeping;
 struct request;
 
 /* What becomes of the body of a request that wants one. Set by the handler that is called when the
@@ -208,6 +210,10 @@ enum MHD_Result reply(struct request *q, unsigned status, struct MHD_Response *r
 /* Takes the text's memory over, also on failure. */
 enum MHD_Result reply_text(struct request *q, unsigned status, const char *type,
                            struct strbuf *text);
+/* The same, for an answer that may have to be given in the middle of a body: `text` is the answer's
+ * body, inside r. */
+enum MHD_Result reply_known(struct request *q, unsigned status, struct MHD_Response *r,
+                            const char *text, size_t len);
 /* Queues now what a handler made ready before. Lets go of it. */
 enum MHD_Result reply_queue(struct request *q, unsigned status, struct MHD_Response *r);
 /* An error as the table in errors.c has it; q->error keeps it for the log line. */

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/housekeeping.h"
 #include "server/request.h"
 
 #define RESERVE_CLIENTS 64u /* above max_clients: they are told 503 instead of being reset */
@@ -120,8 +121,13 @@ int server_start(const struct config *c, struct store *store, struct upstreams *
     upstreams_on_transfer_end(u, access_log_transfer, NULL);
     if (connections_start(s, err) < 0)
         return -1;
+    if (housekeeping_start(store, c->uploads_expire_s, &s->housekeeping, err) < 0) {
+        connections_stop(s);
+        return -1;
+    }
     s->daemon = start_daemon(s, fd);
     if (!s->daemon) {
+        housekeeping_stop(s->housekeeping);
         connections_stop(s);
         return err_set(err, ERR_INTERNAL,
                        "the HTTP library did not start on %s (log_level \"debug\" shows why)",
@@ -172,6 +178,7 @@ void server_stop(struct server *s)
     stop_listening(s);
     MHD_stop_daemon(s->daemon); /* joins the threads; content readers see `stopping` */
     connections_stop(s);
+    housekeeping_stop(s->housekeeping);
     close(s->listen_fd);
     server_free(s);
 }
