@@ -242,7 +242,8 @@ int staging_open(struct blobs *b, const char *file, int *ret_fd, uint64_t *ret_s
     return 1;
 }
 
-int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, struct error *err)
+int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, uint64_t *ret_mtime_s,
+                 struct error *err)
 {
     struct stat st;
     if (fstatat(b->incoming_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -251,14 +252,18 @@ int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, struct e
         return err_errno(err, "stat %s/incoming/%s", b->dir, file);
     }
     *ret_size = (uint64_t)st.st_size;
+    if (ret_mtime_s)
+        *ret_mtime_s = st.st_mtime > 0 ? (uint64_t)st.st_mtime : 0;
     return 1;
 }
 
 int staging_truncate(struct blobs *b, const char *file, uint64_t size, struct error *err)
 {
+    struct stat st;
     _cleanup_close_ int fd = openat(b->incoming_fd, file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+    if (fd < 0 || fstat(fd, &st) < 0 || ftruncate(fd, (off_t)size) < 0)
         return err_errno(err, "truncate %s/incoming/%s", b->dir, file);
+    (void)futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_OMIT}, st.st_mtim});
     return 0;
 }
 

@@ -38,7 +38,10 @@ int staging_create(struct blobs *b, const char *file, int *ret_fd, struct error 
 /* 1 and an open file with its size, 0 no such file, -1. */
 int staging_open(struct blobs *b, const char *file, int *ret_fd, uint64_t *ret_size,
                  struct error *err);
-int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, struct error *err);
+/* 1, its size and when it was last written to (wall clock; may be NULL), 0 no such file, -1. */
+int staging_stat(struct blobs *b, const char *file, uint64_t *ret_size, uint64_t *ret_mtime_s,
+                 struct error *err);
+/* Does not count as writing to it. */
 int staging_truncate(struct blobs *b, const char *file, uint64_t size, struct error *err);
 int staging_remove(struct blobs *b, const char *file, struct error *err); /* absent is fine */
 int staging_each(struct blobs *b, int (*fn)(void *ctx, const char *file, struct error *err),

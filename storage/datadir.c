@@ -98,7 +98,7 @@ static int begin_format(const char *dir, struct error *err)
     return write_version(dir, err);
 }
 
-static int check_format(const char *dir, struct error *err)
+static int check_format(const char *dir, bool *ret_is_old, struct error *err)
 {
     _cleanup_free_ char *path = path_in(dir, "VERSION");
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
@@ -128,6 +128,7 @@ static int check_format(const char *dir, struct error *err)
             "%s has data format %llu, written by a newer weighbridge; this one (%s) knows "
             "format %u: run the newer program, or use another data directory",
             dir, version, WB_VERSION, STORE_FORMAT);
+    *ret_is_old = version < STORE_FORMAT;
     return 0;
 }
 
@@ -169,9 +170,13 @@ int datadir_open(const char *dir, int *ret_lock_fd, struct error *err)
     _cleanup_free_ char *meta = path_in(dir, "meta");
     if (!meta)
         return err_set(err, ERR_NOMEM, "out of memory");
+    bool is_old = false;
     if (fs_mkdir_p(dir, 0750, err) < 0 || take_lock(dir, &fd, err) < 0 ||
-        check_format(dir, err) < 0 || check_metadata(dir, err) < 0 ||
+        check_format(dir, &is_old, err) < 0 || check_metadata(dir, err) < 0 ||
         fs_mkdir_p(meta, 0750, err) < 0 || fs_sync_dir(dir, err) < 0)
+        return -1;
+    /* Before anything is written that the older program would not know. */
+    if (is_old && write_version(dir, err) < 0)
         return -1;
     *ret_lock_fd = TAKE_FD(fd);
     return 0;

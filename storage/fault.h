@@ -5,6 +5,10 @@
  *     publish.renamed                     the file has its name in blobs/, its folder is not synced
  *     publish.synced                      ... is synced; no row yet
  *     commit.done                         the row is committed, nobody knows yet
+ *     upload.begun                        a session's file and row are there
+ *     upload.written                      bytes were appended; not acknowledged
+ *     upload.intent                       the row knows digest and size; nothing is synced yet
+ *     upload.done                         blob, link and the end of the session are committed
  *     gc.doomed  gc.unlinked              rows of dead blobs gone / their files too
  */
 #ifndef WB_STORAGE_FAULT_H

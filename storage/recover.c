@@ -5,6 +5,8 @@
  *     row, no file       renamed just before the crash when blobs/ has that digest with the row's
  *                        size (only verified bytes are ever renamed): the commit is finished;
  *                        dropped otherwise
+ *     upload and file    a session as before, of the bytes that partial_usable() believes
+ *     upload, no file    as above when its commit had begun; else an empty session
  *     file, no row       removed
  *     removal row        the blob's file is removed if its row did not come back
  */
@@ -63,6 +65,38 @@ static int settle_partial(struct store *s, struct settlement *t, uint64_t length
     return 0;
 }
 
+/* A session that goes on from what is left. What its commit had noted is of no use any more: the
+ * next one may be of other bytes. */
+static int settle_upload(struct store *s, struct settlement *t, uint64_t length, uint64_t mtime_s,
+                         struct error *err)
+{
+    struct incoming_row *row = &t->row;
+    bool same_boot = strncmp(row->owner, s->owner, OWNER_BOOT) == 0, lost;
+    row->size = WRITER_SIZE_UNKNOWN;
+    uint64_t keep = partial_usable(s, row, length, &lost);
+    /* also gives back space that was allocated behind it */
+    if (staging_truncate(s->blobs, row->file, keep, err) < 0)
+        return -1;
+    t->action = SETTLE_KEEP;
+    if (!same_boot || lost || row->digest.alg != DIGEST_NONE) {
+        t->action = SETTLE_UPDATE;
+        row->digest = (struct digest){.alg = DIGEST_NONE};
+        row->synced = keep < row->synced ? keep : row->synced;
+        /* what is there is believed, and what is added from now on */
+        memcpy(row->owner, s->owner, sizeof(row->owner));
+    }
+    return upload_adopt(s, row, keep, mtime_s, err);
+}
+
+/* Its file's name was not on disk yet when the machine stopped. */
+static int settle_empty_upload(struct store *s, struct settlement *t, struct error *err)
+{
+    _cleanup_close_ int fd = -1;
+    if (staging_create(s->blobs, t->row.file, &fd, err) < 0)
+        return -1;
+    return settle_upload(s, t, 0, clock_wall_s(), err);
+}
+
 static int settle_renamed(struct store *s, struct settlement *t, struct error *err)
 {
     const struct digest *d = &t->row.digest;
@@ -94,12 +128,16 @@ static int settle_removal(struct store *s, struct settlement *t, struct error *e
 
 static int settle_row(struct store *s, struct settlement *t, struct error *err)
 {
-    uint64_t length;
+    uint64_t length, mtime_s;
     if (t->row.kind == INCOMING_REMOVAL)
         return settle_removal(s, t, err);
-    int r = staging_stat(s->blobs, t->row.file, &length, err);
+    int r = staging_stat(s->blobs, t->row.file, &length, &mtime_s, err);
     if (r < 0)
         return -1;
+    if (t->row.kind == INCOMING_UPLOAD && r == 1)
+        return settle_upload(s, t, length, mtime_s, err);
+    if (t->row.kind == INCOMING_UPLOAD && t->row.digest.alg == DIGEST_NONE)
+        return settle_empty_upload(s, t, err);
     return r == 1 ? settle_partial(s, t, length, err) : settle_renamed(s, t, err);
 }
 

@@ -64,7 +64,8 @@ int store_open(const struct store_options *options, struct store **ret, struct e
         free(s);
         return err_set(err, ERR_NOMEM, "cannot make a lock");
     }
-    if (open_parts(s, options, err) < 0) {
+    if (uploads_new(options->max_uploads, &s->uploads, err) < 0 ||
+        open_parts(s, options, err) < 0) {
         store_close(s);
         return -1;
     }
@@ -76,6 +77,7 @@ void store_close(struct store *s)
 {
     if (!s)
         return;
+    uploads_free(s->uploads);
     meta_close(s->meta);
     blobs_close(s->blobs);
     if (s->lock_fd >= 0)
@@ -449,7 +451,8 @@ uint64_t store_mismatch_left(struct store *s, const struct digest *d)
 int store_stats(struct store *s, struct store_stats *ret, struct error *err)
 {
     struct store_stats st = {.partials = atomic_load(&s->partials),
-                             .partial_bytes = atomic_load(&s->partial_bytes)};
+                             .partial_bytes = atomic_load(&s->partial_bytes),
+                             .uploads = uploads_count(s->uploads)};
     if (meta_stats(s->meta, &st, err) < 0 ||
         fs_space(s->dir, &st.disk_free, &st.disk_total, err) < 0)
         return -1;

@@ -10,7 +10,7 @@
 #include "storage/store.h"
 
 /* The format that this program writes; docs/on-disk-format.md tells the history. */
-#define STORE_FORMAT 1u
+#define STORE_FORMAT 2u
 
 /* So many digits of an owner name the boot of the machine, the others are random: what a killed
  * process wrote is still in its file as long as the machine runs. NO_BOOT: the file may have holes
@@ -29,6 +29,8 @@ struct store {
 
     pthread_mutex_t lock;        /* guards: writers */
     struct blob_writer *writers; /* open ones, linked by `next` */
+
+    struct uploads *uploads; /* has a lock of its own */
 };
 
 /* datadir.c: makes the directory, locks it, checks the format. *ret_lock_fd holds the lock until it
@@ -47,6 +49,15 @@ int partial_lost(struct store *s, const struct digest *d, struct error *err);
 
 /* writer.c */
 bool writer_is_open(struct store *s, const struct digest *d);
+
+/* upload_table.c */
+struct uploads;
+int uploads_new(unsigned max, struct uploads **ret, struct error *err);
+void uploads_free(struct uploads *t); /* NULL is fine */
+uint64_t uploads_count(struct uploads *t);
+/* A session from before the start, of so many bytes. */
+int upload_adopt(struct store *s, const struct incoming_row *row, uint64_t length, uint64_t mtime_s,
+                 struct error *err);
 
 /* store.c: what nothing below checks again. ERR_INVALID */
 int store_check_digest(const struct digest *d, struct error *err);

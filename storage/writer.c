@@ -18,28 +18,19 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "storage/fault.h"
-#include "storage/store_private.h"
-
-#define MIB ((uint64_t)1 << 20)
-#define FLUSH_STEP (8 * MIB)       /* start write-back, so that the last sync is short */
-#define EXTENT_STEP_MIN (4 * MIB)  /* a young partial would lose everything at 64 MiB ... */
-#define EXTENT_STEP_MAX (64 * MIB) /* ... an old one need not write rows more often */
+#include "storage/staged.h"
 
 struct extent {
     uint64_t start, end;
 };
 
 struct blob_writer {
-    struct store *store;
     struct blob_writer *next; /* guarded by the store's lock */
-    struct incoming_row row; /* its digest stays as it is: others read it, under the store's lock */
-    int fd;
+    struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
-    uint64_t contiguous;   /* written without a hole from 0 */
     struct extent *beyond; /* written behind the first hole, sorted, apart from each other */
     size_t n_beyond, cap_beyond;
-    uint64_t unflushed, next_extent;
-    bool renamed, committed, sync_failed;
+    bool renamed, committed;
     struct error failure; /* sticky */
 };
 
@@ -48,7 +39,7 @@ struct blob_writer {
 static bool is_listed(struct store *s, const struct digest *d)
 {
     for (struct blob_writer *w = s->writers; w; w = w->next)
-        if (digest_equal(&w->row.digest, d))
+        if (digest_equal(&w->file.row.digest, d))
             return true;
     return false;
 }
@@ -63,9 +54,9 @@ bool writer_is_open(struct store *s, const struct digest *d)
 
 static int list_writer(struct blob_writer *w, struct error *err)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     pthread_mutex_lock(&s->lock);
-    bool busy = is_listed(s, &w->row.digest);
+    bool busy = is_listed(s, &w->file.row.digest);
     if (!busy) {
         w->next = s->writers;
         s->writers = w;
@@ -74,13 +65,13 @@ static int list_writer(struct blob_writer *w, struct error *err)
     char text[DIGEST_TEXT_MAX];
     if (busy)
         return err_set(err, ERR_BUSY, "blob %s is being written already",
-                       digest_format(&w->row.digest, text));
+                       digest_format(&w->file.row.digest, text));
     return 0;
 }
 
 static void unlist_writer(struct blob_writer *w)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     pthread_mutex_lock(&s->lock);
     struct blob_writer **at = &s->writers;
     while (*at != w)
@@ -91,8 +82,8 @@ static void unlist_writer(struct blob_writer *w)
 
 static void writer_free(struct blob_writer *w)
 {
-    if (w->fd >= 0)
-        close(w->fd);
+    if (w->file.fd >= 0)
+        close(w->file.fd);
     free(w->beyond);
     free(w);
 }
@@ -103,36 +94,36 @@ static void writer_free(struct blob_writer *w)
 static int resume(struct blob_writer *w, const struct incoming_row *old, uint64_t *ret_counted,
                   struct error *err)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     uint64_t length = 0;
     bool lost;
-    int r = staging_open(s->blobs, old->file, &w->fd, &length, err);
+    int r = staging_open(s->blobs, old->file, &w->file.fd, &length, err);
     if (r < 0)
         return -1;
     *ret_counted = old->synced;
     if (r == 0) /* somebody removed it behind our back */
-        return partial_lost(s, &w->row.digest, err);
+        return partial_lost(s, &w->file.row.digest, err);
     uint64_t keep = *ret_counted = partial_usable(s, old, length, &lost);
-    if (w->row.size != WRITER_SIZE_UNKNOWN && keep > w->row.size) {
+    if (w->file.row.size != WRITER_SIZE_UNKNOWN && keep > w->file.row.size) {
         keep = 0;
         lost = true;
     }
-    if (lost && partial_lost(s, &w->row.digest, err) < 0)
+    if (lost && partial_lost(s, &w->file.row.digest, err) < 0)
         return -1;
-    if (ftruncate(w->fd, (off_t)keep) < 0)
+    if (ftruncate(w->file.fd, (off_t)keep) < 0)
         return err_errno(err, "truncate %s/incoming/%s", s->dir, old->file);
-    memcpy(w->row.file, old->file, sizeof(w->row.file));
-    w->row.created = old->created;
-    w->row.synced = keep < old->synced ? keep : old->synced;
-    w->resumed = w->contiguous = keep;
+    memcpy(w->file.row.file, old->file, sizeof(w->file.row.file));
+    w->file.row.created = old->created;
+    w->file.row.synced = keep < old->synced ? keep : old->synced;
+    w->resumed = w->file.length = keep;
     return 1;
 }
 
 static int prepare(struct blob_writer *w, struct error *err)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     struct incoming_row old = {0};
-    int had_row = meta_incoming_transfer(s->meta, &w->row.digest, &old, err);
+    int had_row = meta_incoming_transfer(s->meta, &w->file.row.digest, &old, err);
     if (had_row < 0)
         return -1;
     uint64_t counted = 0;
@@ -140,30 +131,20 @@ static int prepare(struct blob_writer *w, struct error *err)
     if (r < 0)
         return -1;
     if (r == 0) {
-        if (random_hex(w->row.file, 16, err) < 0 ||
-            staging_create(s->blobs, w->row.file, &w->fd, err) < 0)
+        if (random_hex(w->file.row.file, 16, err) < 0 ||
+            staging_create(s->blobs, w->file.row.file, &w->file.fd, err) < 0)
             return -1;
-        w->row.created = clock_wall_s();
+        w->file.row.created = clock_wall_s();
     }
-    if (meta_incoming_put(s->meta, &w->row, err) < 0) {
+    if (meta_incoming_put(s->meta, &w->file.row, err) < 0) {
         if (r == 0)
-            staging_remove(s->blobs, w->row.file, NULL);
+            staging_remove(s->blobs, w->file.row.file, NULL);
         return -1;
     }
     if (!had_row)
         atomic_fetch_add(&s->partials, 1);
-    atomic_fetch_add(&s->partial_bytes, w->contiguous - counted); /* may wrap: it is a sum */
+    atomic_fetch_add(&s->partial_bytes, w->file.length - counted); /* may wrap: it is a sum */
     return 0;
-}
-
-static void set_next_extent(struct blob_writer *w)
-{
-    uint64_t step = w->contiguous;
-    if (step < EXTENT_STEP_MIN)
-        step = EXTENT_STEP_MIN;
-    if (step > EXTENT_STEP_MAX)
-        step = EXTENT_STEP_MAX;
-    w->next_extent = w->contiguous + step;
 }
 
 int writer_open(struct store *s, const struct digest *d, uint64_t size, struct blob_writer **ret,
@@ -174,10 +155,10 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
     struct blob_writer *w = calloc(1, sizeof(*w));
     if (!w)
         return err_set(err, ERR_NOMEM, "out of memory");
-    w->store = s;
-    w->fd = -1;
-    w->row = (struct incoming_row){.kind = INCOMING_TRANSFER, .digest = *d, .size = size};
-    memcpy(w->row.owner, s->owner, sizeof(w->row.owner));
+    w->file.store = s;
+    w->file.fd = -1;
+    w->file.row = (struct incoming_row){.kind = INCOMING_TRANSFER, .digest = *d, .size = size};
+    memcpy(w->file.row.owner, s->owner, sizeof(w->file.row.owner));
     if (list_writer(w, err) < 0) {
         writer_free(w);
         return -1;
@@ -188,11 +169,11 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
         return -1;
     }
     if (size != WRITER_SIZE_UNKNOWN &&
-        staging_allocate(s->blobs, w->fd, w->contiguous, size, err) < 0) {
-        writer_close(w, w->contiguous > 0);
+        staging_allocate(s->blobs, w->file.fd, w->file.length, size, err) < 0) {
+        writer_close(w, w->file.length > 0);
         return -1;
     }
-    set_next_extent(w);
+    staged_plan_extent(&w->file);
     *ret = w;
     return 0;
 }
@@ -215,7 +196,7 @@ static int fail(struct blob_writer *w, struct error *err)
  * stays short. */
 static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
 {
-    if (start > w->contiguous) {
+    if (start > w->file.length) {
         size_t at = 0;
         while (at < w->n_beyond && w->beyond[at].end < start)
             at++;
@@ -239,7 +220,7 @@ static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
         w->beyond[at] = (struct extent){.start = start, .end = end};
         return 0;
     }
-    if (end <= w->contiguous)
+    if (end <= w->file.length)
         return 0;
     size_t joined = 0;
     for (; joined < w->n_beyond && w->beyond[joined].start <= end; joined++)
@@ -248,47 +229,8 @@ static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
         w->n_beyond -= joined;
         memmove(w->beyond, w->beyond + joined, w->n_beyond * sizeof(*w->beyond));
     }
-    atomic_fetch_add(&w->store->partial_bytes, end - w->contiguous);
-    w->contiguous = end;
+    staged_set_length(&w->file, end);
     return 0;
-}
-
-static int sync_file(struct blob_writer *w)
-{
-    int rc;
-    do {
-        rc = fdatasync(w->fd);
-    } while (rc < 0 && errno == EINTR);
-    if (rc == 0)
-        return 0;
-    w->sync_failed = true; /* the next one may succeed without these bytes */
-    return err_errno(&w->failure, "sync %s/incoming/%s", w->store->dir, w->row.file);
-}
-
-static int after_write(struct blob_writer *w, size_t len)
-{
-    w->unflushed += len;
-    if (w->unflushed >= FLUSH_STEP) {
-        staging_flush(w->fd);
-        w->unflushed = 0;
-    }
-    if (w->contiguous < w->next_extent)
-        return 0;
-    if (sync_file(w) < 0)
-        return -1;
-    w->row.synced = w->contiguous;
-    meta_incoming_synced_later(w->store->meta, &w->row);
-    set_next_extent(w);
-    return 0;
-}
-
-/* From now on the file's length does not say what is in it. */
-static int disown_length(struct blob_writer *w)
-{
-    if (strncmp(w->row.owner, NO_BOOT, OWNER_BOOT) == 0)
-        return 0;
-    memcpy(w->row.owner, NO_BOOT, OWNER_BOOT);
-    return meta_incoming_put(w->store->meta, &w->row, &w->failure);
 }
 
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
@@ -296,20 +238,21 @@ int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t o
 {
     if (w->failure.code != ERR_NONE)
         return fail(w, err);
-    uint64_t limit = w->row.size != WRITER_SIZE_UNKNOWN ? w->row.size : INT64_MAX;
+    uint64_t limit = w->file.row.size != WRITER_SIZE_UNKNOWN ? w->file.row.size : INT64_MAX;
     char text[DIGEST_TEXT_MAX];
     if (w->renamed)
         err_set(&w->failure, ERR_INTERNAL, "blob %s is written to after its commit",
-                digest_format(&w->row.digest, text));
+                digest_format(&w->file.row.digest, text));
     else if (offset > limit || len > limit - offset)
         err_set(&w->failure, ERR_INVALID,
                 "blob %s: %zu bytes at %" PRIu64 " go beyond its size of %" PRIu64,
-                digest_format(&w->row.digest, text), len, offset, limit);
-    else if (offset > w->contiguous && disown_length(w) < 0)
+                digest_format(&w->file.row.digest, text), len, offset, limit);
+    else if (offset > w->file.length && staged_disown_length(&w->file, &w->failure) < 0)
         return fail(w, err);
-    else if (fs_pwrite_all(w->fd, data, len, offset, &w->failure) < 0)
-        err_wrap(&w->failure, "%s/incoming/%s", w->store->dir, w->row.file);
-    else if (len == 0 || (note_extent(w, offset, offset + len) == 0 && after_write(w, len) == 0))
+    else if (fs_pwrite_all(w->file.fd, data, len, offset, &w->failure) < 0)
+        err_wrap(&w->failure, "%s/incoming/%s", w->file.store->dir, w->file.row.file);
+    else if (len == 0 || (note_extent(w, offset, offset + len) == 0 &&
+                          staged_written(&w->file, len, &w->failure) == 0))
         return 0;
     return fail(w, err);
 }
@@ -321,35 +264,35 @@ ssize_t writer_read(struct blob_writer *w, uint64_t offset, void *buf, size_t le
         return 0;
     ssize_t n;
     do {
-        n = pread(w->fd, buf, len, (off_t)offset);
+        n = pread(w->file.fd, buf, len, (off_t)offset);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return err_errno(err, "read %s/incoming/%s", w->store->dir, w->row.file);
+        return err_errno(err, "read %s/incoming/%s", w->file.store->dir, w->file.row.file);
     return n;
 }
 
 int writer_restart(struct blob_writer *w, struct error *err)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     char text[DIGEST_TEXT_MAX];
     if (w->renamed)
         return err_set(err, ERR_INTERNAL, "blob %s is restarted after its commit",
-                       digest_format(&w->row.digest, text));
+                       digest_format(&w->file.row.digest, text));
     /* The row first: it must never promise bytes of which other ones have taken the place. */
-    w->row.synced = 0;
-    if (meta_incoming_put(s->meta, &w->row, err) < 0)
+    w->file.row.synced = 0;
+    if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
         return -1;
-    if (ftruncate(w->fd, 0) < 0)
-        return err_errno(err, "truncate %s/incoming/%s", s->dir, w->row.file);
-    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
-    w->contiguous = w->resumed = 0;
+    if (ftruncate(w->file.fd, 0) < 0)
+        return err_errno(err, "truncate %s/incoming/%s", s->dir, w->file.row.file);
+    staged_set_length(&w->file, 0);
+    w->resumed = 0;
     w->n_beyond = 0;
-    w->unflushed = 0;
+    w->file.unflushed = 0;
     w->failure = ERROR_INIT;
-    set_next_extent(w);
-    if (w->row.size == WRITER_SIZE_UNKNOWN)
+    staged_plan_extent(&w->file);
+    if (w->file.row.size == WRITER_SIZE_UNKNOWN)
         return 0;
-    return staging_allocate(s->blobs, w->fd, 0, w->row.size, err);
+    return staging_allocate(s->blobs, w->file.fd, 0, w->file.row.size, err);
 }
 
 /* ---- ending ---- */
@@ -357,88 +300,89 @@ int writer_restart(struct blob_writer *w, struct error *err)
 static int check_complete(struct blob_writer *w, uint64_t size, struct error *err)
 {
     char text[DIGEST_TEXT_MAX];
-    digest_format(&w->row.digest, text);
+    digest_format(&w->file.row.digest, text);
     if (w->failure.code != ERR_NONE)
         return fail(w, err);
     if (w->renamed)
         return err_set(err, ERR_INTERNAL, "blob %s is committed twice", text);
-    if (w->row.size != WRITER_SIZE_UNKNOWN && w->row.size != size)
+    if (w->file.row.size != WRITER_SIZE_UNKNOWN && w->file.row.size != size)
         return err_set(err, ERR_INTERNAL,
                        "blob %s is committed with %" PRIu64 " bytes, but was opened for %" PRIu64,
-                       text, size, w->row.size);
-    if (w->contiguous != size || w->n_beyond)
+                       text, size, w->file.row.size);
+    if (w->file.length != size || w->n_beyond)
         return err_set(err, ERR_INTERNAL,
                        "blob %s is committed with %" PRIu64 " bytes, but %" PRIu64
                        " were written without a hole",
-                       text, size, w->contiguous);
+                       text, size, w->file.length);
     return 0;
 }
 
 int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     if (check_complete(w, size, err) < 0)
         return -1;
     fault_point("put.written");
     /* Recovery believes a renamed file only when its size is the one in the row. */
-    if (w->row.size == WRITER_SIZE_UNKNOWN) {
-        w->row.size = size;
-        if (meta_incoming_put(s->meta, &w->row, err) < 0)
+    if (w->file.row.size == WRITER_SIZE_UNKNOWN) {
+        w->file.row.size = size;
+        if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
             return -1;
     }
-    if (staging_publish(s->blobs, w->row.file, w->fd, &w->row.digest, &w->failure) < 0) {
+    if (staging_publish(s->blobs, w->file.row.file, w->file.fd, &w->file.row.digest, &w->failure) <
+        0) {
         uint64_t unused;
-        w->renamed = staging_stat(s->blobs, w->row.file, &unused, NULL) == 0;
+        w->renamed = staging_stat(s->blobs, w->file.row.file, &unused, NULL, NULL) == 0;
         return fail(w, err);
     }
     w->renamed = true;
-    if (meta_blob_commit(s->meta, &w->row.digest, size, &w->row, &w->failure) < 0)
+    if (meta_blob_commit(s->meta, &w->file.row.digest, size, &w->file.row, &w->failure) < 0)
         return fail(w, err);
     w->committed = true;
     atomic_fetch_sub(&s->partials, 1);
-    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
+    atomic_fetch_sub(&s->partial_bytes, w->file.length);
     fault_point("commit.done");
     return 0;
 }
 
 static void keep_partial(struct blob_writer *w)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
      * then the row keeps the extent it has. */
-    bool cut = ftruncate(w->fd, (off_t)w->contiguous) == 0, lost;
-    struct incoming_row row = w->row;
-    if (cut && !w->sync_failed && sync_file(w) == 0) {
-        row.synced = w->contiguous;
+    bool cut = ftruncate(w->file.fd, (off_t)w->file.length) == 0, lost;
+    struct incoming_row row = w->file.row;
+    if (cut && !w->file.sync_failed && staged_sync(&w->file, &w->failure) == 0) {
+        row.synced = w->file.length;
         row.owner[0] = '\0';
     } else {
         memcpy(row.owner, NO_BOOT, OWNER_BOOT);
     }
     if (meta_incoming_put(s->meta, &row, NULL) == 0) {
-        w->row.synced = row.synced;
-        memcpy(w->row.owner, row.owner, sizeof(row.owner));
+        w->file.row.synced = row.synced;
+        memcpy(w->file.row.owner, row.owner, sizeof(row.owner));
     }
-    uint64_t usable = partial_usable(s, &w->row, w->contiguous, &lost);
-    atomic_fetch_add(&s->partial_bytes, usable - w->contiguous);
+    uint64_t usable = partial_usable(s, &w->file.row, w->file.length, &lost);
+    atomic_fetch_add(&s->partial_bytes, usable - w->file.length);
 }
 
 /* The row stays without the file, and counts as what it says until it is settled. */
 static void leave_row(struct blob_writer *w)
 {
-    atomic_fetch_add(&w->store->partial_bytes, w->row.synced - w->contiguous);
+    atomic_fetch_add(&w->file.store->partial_bytes, w->file.row.synced - w->file.length);
 }
 
 static void drop_partial(struct blob_writer *w)
 {
-    struct store *s = w->store;
+    struct store *s = w->file.store;
     /* Whatever fails here is settled at the next start. */
-    staging_remove(s->blobs, w->row.file, NULL);
-    if (meta_incoming_delete(s->meta, &w->row, NULL) < 0) {
+    staging_remove(s->blobs, w->file.row.file, NULL);
+    if (meta_incoming_delete(s->meta, &w->file.row, NULL) < 0) {
         leave_row(w);
         return;
     }
     atomic_fetch_sub(&s->partials, 1);
-    atomic_fetch_sub(&s->partial_bytes, w->contiguous);
+    atomic_fetch_sub(&s->partial_bytes, w->file.length);
 }
 
 void writer_close(struct blob_writer *w, bool keep)
@@ -450,7 +394,7 @@ void writer_close(struct blob_writer *w, bool keep)
     if (w->renamed && !w->committed)
         leave_row(w);
     if (!w->renamed) {
-        if (keep && w->contiguous > 0)
+        if (keep && w->file.length > 0)
             keep_partial(w);
         else
             drop_partial(w);
@@ -500,7 +444,7 @@ int store_blob_put(struct store *s, const void *data, size_t len, struct digest 
     if (put_new(s, &row, fd, data, len, err) < 0) {
         uint64_t unused;
         /* still under its first name: nothing of it is worth keeping */
-        if (staging_stat(s->blobs, row.file, &unused, NULL) == 1) {
+        if (staging_stat(s->blobs, row.file, &unused, NULL, NULL) == 1) {
             staging_remove(s->blobs, row.file, NULL);
             meta_incoming_delete(s->meta, &row, NULL);
         }

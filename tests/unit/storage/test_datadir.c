@@ -99,10 +99,10 @@ Test(datadir, a_newer_format_is_refused_before_anything_is_read)
 {
     struct error err = ERROR_INIT;
     cr_assert(try_open(&err) == 0);
-    write_file("VERSION", "weighbridge data format 2\n");
+    write_file("VERSION", "weighbridge data format 3\n");
     write_file("meta/data.mdb", "not for this program to look at");
     cr_assert(try_open(&err) == -1 && err.code == ERR_UNSUPPORTED, "%s", err.text);
-    cr_assert(strstr(err.text, "format 2") && strstr(err.text, "format 1"), "%s", err.text);
+    cr_assert(strstr(err.text, "format 3") && strstr(err.text, "format 2"), "%s", err.text);
     cr_assert(strstr(err.text, "newer"), "%s", err.text);
 }
 
