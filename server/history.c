@@ -37,11 +37,6 @@ enum MHD_Result history_serve(struct request *q)
     size_t limit = EVENTS_DEFAULT;
     if (admin_check_caller(q, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
-    if (ref->is_digest) {
-        err_set(&err, ERR_INVALID,
-                "a digest never moves: a history is asked for by repository:tag");
-        return reply_error(q, RESOURCE_NONE, &err);
-    }
     if (query_get_count(q->query, TAG_HISTORY_MAX, &limit, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);
     /* With n=0 it still says whether there is one. */
