@@ -87,6 +87,76 @@ struct key key_of_use(const struct digest *blob, const char *repository,
     return k;
 }
 
+bool key_get_use(const void *data, size_t len, struct digest *ret_blob, const char **ret_repository,
+                 struct digest *ret_manifest)
+{
+    const char *at = data;
+    size_t n = key_get_digest(data, len, ret_blob);
+    if (n == 0)
+        return false;
+    at += n;
+    len -= n;
+    const char *end = memchr(at, '\0', len);
+    if (!end)
+        return false;
+    *ret_repository = at;
+    len -= (size_t)(end + 1 - at);
+    at = end + 1;
+    *ret_manifest = (struct digest){.alg = DIGEST_NONE};
+    if (len == 1 && *at == DIGEST_NONE)
+        return true;
+    return len > 0 && key_get_digest(at, len, ret_manifest) == len;
+}
+
+struct key key_of_referrer(const char *repository, const struct digest *subject,
+                           const struct digest *manifest)
+{
+    struct key k = key_of_repository(repository);
+    key_put_digest(&k, subject);
+    if (manifest)
+        key_put_digest(&k, manifest);
+    return k;
+}
+
+struct key key_of_history(const char *repository, const char *tag)
+{
+    struct key k = key_of_repository(repository);
+    key_put_name(&k, tag);
+    return k;
+}
+
+#define SEQUENCE_SIZE 8 /* highest byte first, so that keys sort by it */
+
+struct key key_of_event(const char *repository, const char *tag, uint64_t sequence)
+{
+    struct key k = key_of_history(repository, tag);
+    unsigned char raw[SEQUENCE_SIZE];
+    for (int i = SEQUENCE_SIZE - 1; i >= 0; i--, sequence >>= 8)
+        raw[i] = (unsigned char)sequence;
+    key_put(&k, raw, sizeof(raw));
+    return k;
+}
+
+bool key_get_sequence(const void *data, size_t len, const struct key *prefix, uint64_t *ret)
+{
+    const unsigned char *raw = (const unsigned char *)data + prefix->len;
+    uint64_t n = 0;
+    if (len != prefix->len + SEQUENCE_SIZE)
+        return false;
+    for (int i = 0; i < SEQUENCE_SIZE; i++)
+        n = n << 8 | raw[i];
+    *ret = n;
+    return true;
+}
+
+int digest_order(const void *a, const void *b)
+{
+    const struct digest *x = a, *y = b;
+    if (x->alg != y->alg)
+        return x->alg < y->alg ? -1 : 1;
+    return memcmp(x->raw, y->raw, digest_size(x->alg));
+}
+
 int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,
                   struct error *err)
 {

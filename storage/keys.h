@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/cleanup.h"
 #include "base/digest.h"
@@ -39,6 +40,20 @@ struct key key_of_content(const char *repository, const struct digest *d); /* li
 struct key key_of_use(const struct digest *blob, const char *repository,
                       const struct digest *manifest);
 struct key key_of_uses(const struct digest *blob, const char *repository); /* prefix */
+/* Takes a key of `uses` apart; a hold has no manifest (alg NONE). *ret_repository points into the
+ * key. False when it is no such key. */
+bool key_get_use(const void *data, size_t len, struct digest *ret_blob, const char **ret_repository,
+                 struct digest *ret_manifest);
+/* repository, subject, then the manifest whose subject it is (NULL: the prefix of all) */
+struct key key_of_referrer(const char *repository, const struct digest *subject,
+                           const struct digest *manifest);
+struct key key_of_history(const char *repository, const char *tag); /* prefix of the tag's events */
+struct key key_of_event(const char *repository, const char *tag, uint64_t sequence);
+bool key_get_sequence(const void *data, size_t len, const struct key *prefix, uint64_t *ret);
+
+/* For qsort() and bsearch(): digests in the order of keys. */
+int digest_order(const void *a, const void *b);
+
 /* A commit's names may be longer together than a key can be, so the key is their hash (the row
  * repeats the names). Fails only when hashing does. */
 int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,

@@ -90,9 +90,26 @@ int meta_tag_put(struct meta *m, const char *repository, const char *tag,
                  const struct digest *manifest, const char *commit, struct error *err);
 /* Soon, not durable on return. */
 void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag);
-int meta_remove_tag(struct meta *m, const char *repository, const char *tag, struct error *err);
+int meta_remove_tag(struct meta *m, const char *repository, const char *tag,
+                    const struct tag_guard *guard, const char *source, struct error *err);
 int meta_remove_manifest(struct meta *m, const char *repository, const struct digest *d,
-                         struct error *err);
+                         const struct tag_guard *guard, const char *source, struct error *err);
+
+/* ---- pushes: as in storage/push.h, with names and digests that were checked ---- */
+
+int meta_manifest_push(struct meta *m, const struct push_record *r, struct digest_list *ret_missing,
+                       struct error *err);
+int meta_blob_unlink(struct meta *m, const char *repository, const struct digest *d,
+                     struct error *err);
+int meta_blob_mount(struct meta *m, const char *repository, const struct digest *d,
+                    const char *from, struct error *err);
+int meta_blob_repositories(struct meta *m, const struct digest *d, const char *last, size_t limit,
+                           struct name_list *ret, struct error *err);
+int meta_referrers(struct meta *m, const char *repository, const struct digest *subject,
+                   const char *artifact_type, const struct digest *last, size_t limit,
+                   size_t max_bytes, struct referrer_list *ret, struct error *err);
+int meta_tag_history(struct meta *m, const char *repository, const char *tag, size_t limit,
+                     struct tag_history *ret, struct error *err);
 
 /* ---- mismatches ---- */
 
@@ -111,19 +128,27 @@ struct dead_blob {
     struct digest digest;
     uint64_t size; /* 0 when its row is damaged */
 };
-/* Blobs behind `after` (NULL = from the start) that no link names: at most `limit`, looking at a
- * bounded number of rows. *ret_next is where to go on; returns 1 when there may be more, 0 at the
- * end, -1. */
-int meta_dead_blobs(struct meta *m, const struct digest *after, struct dead_blob *ret, size_t limit,
-                    size_t *ret_n, struct digest *ret_next, struct error *err);
+/* Drops holds that were made at cutoff_s or before, with the links that they were for. */
+int meta_holds_expire(struct meta *m, uint64_t cutoff_s, struct error *err);
+struct dead_blobs {
+    struct dead_blob *blobs; /* room for `limit` of them, the caller's */
+    size_t limit, n;
+    uint64_t held;      /* others that only younger holds keep */
+    struct digest next; /* where to go on */
+};
+/* Blobs behind `after` (NULL = from the start) that no manifest needs and no hold that was made
+ * after cutoff_s keeps, looking at a bounded number of rows. Returns 1 when there may be more, 0 at
+ * the end, -1. */
+int meta_dead_blobs(struct meta *m, const struct digest *after, uint64_t cutoff_s,
+                    struct dead_blobs *d, struct error *err);
 /* Drops their rows and leaves removal rows: a crash before the files are gone is settled later. */
 int meta_blobs_doom(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
 /* Their files are gone. */
 int meta_blobs_gone(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
-/* Whether any repository has a link to it: 1, 0, -1. */
-int meta_is_linked(struct meta *m, const struct digest *d, struct error *err);
-/* Drops file lists of commits that nothing refers to, mismatches that ran out, and counts the bytes
- * of all blobs again. */
+/* Whether a manifest needs it, or a hold that was made after cutoff_s: 1, 0, -1. */
+int meta_is_needed(struct meta *m, const struct digest *d, uint64_t cutoff_s, struct error *err);
+/* Drops file lists of commits that nothing refers to, mismatches that ran out, histories of tags
+ * that have been gone for long, and counts the bytes of all blobs again. */
 int meta_tidy(struct meta *m, struct error *err);
 
 #endif

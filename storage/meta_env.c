@@ -229,24 +229,30 @@ static int check_key(const struct key *k, struct error *err)
     return 0;
 }
 
-int db_get(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct strbuf *copy,
-           struct error *err)
+int db_view(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, MDB_val *ret,
+            struct error *err)
 {
     if (check_key(k, err) < 0)
         return -1;
-    MDB_val key = val_of_key(k), value;
-    int rc = mdb_get(txn, m->dbi[db], &key, &value);
+    MDB_val key = val_of_key(k);
+    int rc = mdb_get(txn, m->dbi[db], &key, ret);
     if (rc == MDB_NOTFOUND)
         return 0;
-    if (rc != 0)
-        return meta_failed(m, rc, db_names[db], err);
-    if (copy) {
+    return rc == 0 ? 1 : meta_failed(m, rc, db_names[db], err);
+}
+
+int db_get(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct strbuf *copy,
+           struct error *err)
+{
+    MDB_val value;
+    int r = db_view(m, txn, db, k, &value, err);
+    if (r == 1 && copy) {
         strbuf_reset(copy);
         strbuf_put(copy, value.mv_data, value.mv_size);
         if (strbuf_failed(copy))
             return err_set(err, ERR_NOMEM, "out of memory");
     }
-    return 1;
+    return r;
 }
 
 int db_has(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct error *err)
@@ -294,6 +300,45 @@ int db_each(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
     MDB_val k = val_of_key(start), v;
     rc = mdb_cursor_get(cursor, &k, &v, start->len ? MDB_SET_RANGE : MDB_FIRST);
     for (; rc == 0; rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) {
+        if (k.mv_size < prefix->len || memcmp(k.mv_data, prefix->data, prefix->len) != 0)
+            return 0;
+        int r = fn(ctx, &k, &v, err);
+        if (r != 0)
+            return r < 0 ? -1 : 0;
+    }
+    return rc == MDB_NOTFOUND ? 0 : meta_failed(m, rc, db_names[db], err);
+}
+
+/* The cursor to the last key that begins with the prefix; an LMDB result. */
+static int seek_last(MDB_cursor *cursor, const struct key *prefix, MDB_val *k, MDB_val *v)
+{
+    struct key behind = *prefix; /* the least key that is greater than all of them */
+    while (behind.len && behind.data[behind.len - 1] == 0xff)
+        behind.len--;
+    if (behind.len == 0)
+        return mdb_cursor_get(cursor, k, v, MDB_LAST);
+    behind.data[behind.len - 1]++;
+    *k = val_of_key(&behind);
+    int rc = mdb_cursor_get(cursor, k, v, MDB_SET_RANGE);
+    if (rc != 0 && rc != MDB_NOTFOUND)
+        return rc;
+    return mdb_cursor_get(cursor, k, v, rc == 0 ? MDB_PREV : MDB_LAST);
+}
+
+int db_each_back(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, db_visit *fn,
+                 void *ctx, struct error *err)
+{
+    _cleanup_cursor_ MDB_cursor *cursor = NULL;
+    if (prefix->overflow)
+        return err_set(err, ERR_INVALID, "a name is too long to be stored");
+    int rc = mdb_cursor_open(txn, m->dbi[db], &cursor);
+    if (rc != 0) {
+        cursor = NULL;
+        return meta_failed(m, rc, db_names[db], err);
+    }
+    MDB_val k, v;
+    for (rc = seek_last(cursor, prefix, &k, &v); rc == 0;
+         rc = mdb_cursor_get(cursor, &k, &v, MDB_PREV)) {
         if (k.mv_size < prefix->len || memcmp(k.mv_data, prefix->data, prefix->len) != 0)
             return 0;
         int r = fn(ctx, &k, &v, err);

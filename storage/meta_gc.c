@@ -12,10 +12,10 @@
 struct dead_ctx {
     struct meta *m;
     MDB_txn *txn;
-    struct dead_blob *out;
-    size_t n, limit, seen;
+    struct dead_blobs *d;
+    size_t seen;
     const struct digest *after;
-    struct digest at;
+    uint64_t cutoff_s;
     bool more;
 };
 
@@ -23,51 +23,55 @@ static int visit_blob(void *arg, const MDB_val *k, const MDB_val *v, struct erro
 {
     struct dead_ctx *c = arg;
     struct digest d;
+    enum blob_need need;
     if (key_get_digest(k->mv_data, k->mv_size, &d) != k->mv_size)
         return 0;
     if (c->after && digest_equal(c->after, &d))
         return 0;
-    if (c->n == c->limit || c->seen == SCAN_MAX) {
+    if (c->d->n == c->d->limit || c->seen == SCAN_MAX) {
         c->more = true;
         return 1;
     }
     c->seen++;
-    c->at = d;
-    struct key prefix = key_of_digest(&d);
-    int r = db_has_prefix(c->m, c->txn, DB_USES, &prefix, err);
-    if (r != 0)
-        return r < 0 ? -1 : 0;
+    c->d->next = d;
+    if (blob_needed(c->m, c->txn, &d, c->cutoff_s, &need, err) < 0)
+        return -1;
+    if (need != BLOB_DEAD) {
+        c->d->held += need == BLOB_HELD;
+        return 0;
+    }
     uint64_t size;
     if (blob_row_decode(v->mv_data, v->mv_size, &size, NULL) < 0)
         size = 0;
-    c->out[c->n++] = (struct dead_blob){.digest = d, .size = size};
+    c->d->blobs[c->d->n++] = (struct dead_blob){.digest = d, .size = size};
     return 0;
 }
 
-int meta_dead_blobs(struct meta *m, const struct digest *after, struct dead_blob *ret, size_t limit,
-                    size_t *ret_n, struct digest *ret_next, struct error *err)
+int meta_dead_blobs(struct meta *m, const struct digest *after, uint64_t cutoff_s,
+                    struct dead_blobs *d, struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
     struct key all = KEY_INIT, from = KEY_INIT;
+    struct dead_ctx c = {.m = m, .d = d, .after = after, .cutoff_s = cutoff_s};
     if (meta_read_begin(m, &txn, err) < 0)
         return -1;
-    struct dead_ctx c = {.m = m, .txn = txn, .out = ret, .limit = limit, .after = after};
+    c.txn = txn;
+    d->n = 0;
+    d->held = 0;
     if (after)
         from = key_of_digest(after);
     if (db_each(m, txn, DB_BLOBS, &all, &from, visit_blob, &c, err) < 0)
         return -1;
-    *ret_n = c.n;
-    *ret_next = c.at;
     return c.more;
 }
 
-int meta_is_linked(struct meta *m, const struct digest *d, struct error *err)
+int meta_is_needed(struct meta *m, const struct digest *d, uint64_t cutoff_s, struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
-    struct key prefix = key_of_digest(d);
-    if (meta_read_begin(m, &txn, err) < 0)
+    enum blob_need need;
+    if (meta_read_begin(m, &txn, err) < 0 || blob_needed(m, txn, d, cutoff_s, &need, err) < 0)
         return -1;
-    return db_has_prefix(m, txn, DB_USES, &prefix, err);
+    return need != BLOB_DEAD;
 }
 
 struct doom_args {
@@ -277,7 +281,8 @@ static int tidy(struct tidy_ctx *c, struct error *err)
     if (sweep(c, DB_COMMITS, visit_commit, err) < 0 ||
         sweep(c, DB_MISMATCHES, visit_mismatch, err) < 0)
         return -1;
-    if (db_each(c->m, c->txn, DB_BLOBS, &all, NULL, visit_size, c, err) < 0)
+    if (history_sweep(c->m, c->txn, history_now_ms(), err) < 0 ||
+        db_each(c->m, c->txn, DB_BLOBS, &all, NULL, visit_size, c, err) < 0)
         return -1;
     return blob_bytes_set(c->m, c->txn, c->blob_bytes, err);
 }

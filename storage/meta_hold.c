@@ -3,6 +3,11 @@
  * needs a blob counts it; its value is when it was made. storage/push.h says why there are any. */
 #include "storage/meta_private.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
 static const struct digest no_manifest = {.alg = DIGEST_NONE};
 
 int hold_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
@@ -70,4 +75,270 @@ int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct
     if (r != 0)
         return r < 0 ? -1 : 0;
     return hold_put(m, txn, repository, d, now_s, err);
+}
+
+/* ---- unlinking and mounting ---- */
+
+struct blob_args {
+    const char *repository;
+    const struct digest *digest;
+    const char *from;
+    uint64_t now_s;
+    bool is_found; /* set by each run */
+};
+
+static int run_unlink(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct blob_args *a = arg;
+    struct key k = key_of_content(a->repository, a->digest);
+    char text[DIGEST_TEXT_MAX];
+    int r = db_delete(m, txn, DB_LINKS, &k, err);
+    if (r < 0)
+        return -1;
+    if (r == 0)
+        return err_set(err, ERR_NOT_FOUND, "%s has no blob %s", a->repository,
+                       digest_format(a->digest, text));
+    /* The uses of manifests stay: they keep the bytes, and pushing the blob again mends them. */
+    return hold_drop(m, txn, a->repository, a->digest, err) < 0 ? -1 : 0;
+}
+
+int meta_blob_unlink(struct meta *m, const char *repository, const struct digest *d,
+                     struct error *err)
+{
+    struct blob_args a = {.repository = repository, .digest = d};
+    return meta_write(m, run_unlink, &a, err);
+}
+
+/* 1 and its size when `from` has the blob and the bytes are held, 0, -1. */
+static int find_held(struct meta *m, MDB_txn *txn, const struct blob_args *a, uint64_t *ret_size,
+                     struct error *err)
+{
+    struct key link = key_of_content(a->from, a->digest), blob = key_of_digest(a->digest);
+    MDB_val v;
+    int r = db_has(m, txn, DB_LINKS, &link, err);
+    if (r == 1)
+        r = db_view(m, txn, DB_BLOBS, &blob, &v, err);
+    if (r == 1 && blob_row_decode(v.mv_data, v.mv_size, ret_size, NULL) < 0)
+        r = 0; /* damaged: as good as not held */
+    return r;
+}
+
+static int run_mount(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    struct blob_args *a = arg;
+    uint64_t size = 0;
+    int r = find_held(m, txn, a, &size, err);
+    a->is_found = r == 1;
+    if (r <= 0)
+        return r;
+    return link_hold(m, txn, a->repository, a->digest, size, a->now_s, err);
+}
+
+int meta_blob_mount(struct meta *m, const char *repository, const struct digest *d,
+                    const char *from, struct error *err)
+{
+    struct blob_args a = {
+        .repository = repository, .digest = d, .from = from, .now_s = clock_wall_s()};
+    {
+        /* Most that cannot be done need no write to find it out. */
+        _cleanup_txn_ MDB_txn *txn = NULL;
+        uint64_t size;
+        if (meta_read_begin(m, &txn, err) < 0)
+            return -1;
+        int r = find_held(m, txn, &a, &size, err);
+        if (r <= 0)
+            return r;
+    }
+    if (meta_write(m, run_mount, &a, err) < 0)
+        return -1;
+    return a.is_found;
+}
+
+/* ---- who has a blob ---- */
+
+#define REPOSITORIES_SCAN_MAX 10000u /* with and without a link: unlinking leaves uses */
+
+struct next_ctx {
+    char name[KEY_MAX + 1];
+    bool found;
+};
+
+static int visit_next(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v, (void)err;
+    struct next_ctx *c = arg;
+    struct digest blob, manifest;
+    const char *repository;
+    if (!key_get_use(k->mv_data, k->mv_size, &blob, &repository, &manifest))
+        return 0;
+    memcpy(c->name, repository, strlen(repository) + 1);
+    c->found = true;
+    return 1;
+}
+
+static int list_repositories(struct meta *m, MDB_txn *txn, const struct digest *d, const char *last,
+                             size_t limit, struct name_list *list, struct error *err)
+{
+    struct key prefix = key_of_digest(d);
+    size_t cap = 0;
+    struct next_ctx c = {.found = false};
+    bool is_first = !last;
+    snprintf(c.name, sizeof(c.name), "%s", last ? last : "");
+    for (unsigned seen = 0;; seen++) {
+        /* Straight behind all uses of the repository before: many manifests may share a blob. */
+        struct key from = prefix;
+        if (!is_first) {
+            key_put_text(&from, c.name);
+            key_put_text(&from, "\x01");
+        }
+        c.found = false;
+        is_first = false;
+        if (db_each(m, txn, DB_USES, &prefix, &from, visit_next, &c, err) < 0)
+            return -1;
+        if (!c.found)
+            return 0;
+        struct key link = key_of_content(c.name, d);
+        int r = db_has(m, txn, DB_LINKS, &link, err);
+        if (r < 0)
+            return -1;
+        if ((r == 1 && list->n == limit) || seen == REPOSITORIES_SCAN_MAX) {
+            list->more = true;
+            return 0;
+        }
+        if (r == 1 && name_list_add(list, &cap, c.name, strlen(c.name), err) < 0)
+            return -1;
+    }
+}
+
+int meta_blob_repositories(struct meta *m, const struct digest *d, const char *last, size_t limit,
+                           struct name_list *ret, struct error *err)
+{
+    _cleanup_txn_ MDB_txn *txn = NULL;
+    struct name_list list = {0};
+    if (meta_read_begin(m, &txn, err) < 0)
+        return -1;
+    if (list_repositories(m, txn, d, last, limit, &list, err) < 0) {
+        name_list_done(&list);
+        return -1;
+    }
+    *ret = list;
+    return 0;
+}
+
+/* ---- collecting ---- */
+
+/* A hold that cannot be read holds nothing: its bytes are pushed again, or were not wanted. */
+static bool has_expired(const MDB_val *v, uint64_t cutoff_s)
+{
+    uint64_t made;
+    return number_row_decode(ROW_HOLD, v->mv_data, v->mv_size, &made, NULL) < 0 || made <= cutoff_s;
+}
+
+struct needed_ctx {
+    uint64_t cutoff_s;
+    enum blob_need need;
+};
+
+static int visit_needed(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)err;
+    struct needed_ctx *c = arg;
+    struct digest blob, manifest;
+    const char *repository;
+    if (key_get_use(k->mv_data, k->mv_size, &blob, &repository, &manifest) &&
+        manifest.alg == DIGEST_NONE) {
+        if (!has_expired(v, c->cutoff_s))
+            c->need = BLOB_HELD;
+        return 0;
+    }
+    c->need = BLOB_USED; /* also by a key that nobody understands: bytes are worth more */
+    return 1;
+}
+
+int blob_needed(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t cutoff_s,
+                enum blob_need *ret, struct error *err)
+{
+    struct needed_ctx c = {.cutoff_s = cutoff_s, .need = BLOB_DEAD};
+    struct key prefix = key_of_digest(d);
+    if (db_each(m, txn, DB_USES, &prefix, NULL, visit_needed, &c, err) < 0)
+        return -1;
+    *ret = c.need;
+    return 0;
+}
+
+#define EXPIRE_SCAN 10000u /* rows that one read transaction looks at */
+
+struct expire_args {
+    uint64_t cutoff_s;
+    struct key from; /* where the next look begins */
+    size_t seen;
+    bool more;
+    struct key_list keys;
+};
+
+static int visit_hold(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct expire_args *a = arg;
+    struct digest blob, manifest;
+    const char *repository;
+    if (a->seen++ == EXPIRE_SCAN) {
+        a->from = KEY_INIT;
+        key_put(&a->from, k->mv_data, k->mv_size);
+        a->more = true;
+        return 1;
+    }
+    if (!key_get_use(k->mv_data, k->mv_size, &blob, &repository, &manifest) ||
+        manifest.alg != DIGEST_NONE || !has_expired(v, a->cutoff_s))
+        return 0;
+    key_list_add(&a->keys, k->mv_data, k->mv_size);
+    return strbuf_failed(&a->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+/* Looks again at each: it may have been made anew, or a manifest may need the blob by now. */
+static int run_expire(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct expire_args *a = arg;
+    struct key k;
+    for (size_t pos = 0; key_list_next(&a->keys, &pos, &k);) {
+        struct digest blob, manifest;
+        const char *repository;
+        MDB_val v;
+        int r = db_view(m, txn, DB_USES, &k, &v, err);
+        if (r < 0)
+            return -1;
+        if (r == 0 || !has_expired(&v, a->cutoff_s) ||
+            !key_get_use(k.data, k.len, &blob, &repository, &manifest))
+            continue;
+        if (db_delete(m, txn, DB_USES, &k, err) < 0 ||
+            (r = link_has_manifest(m, txn, repository, &blob, err)) < 0)
+            return -1;
+        struct key link = key_of_content(repository, &blob);
+        if (r == 0 && db_delete(m, txn, DB_LINKS, &link, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int meta_holds_expire(struct meta *m, uint64_t cutoff_s, struct error *err)
+{
+    struct expire_args a = {
+        .cutoff_s = cutoff_s, .from = KEY_INIT, .more = true, .keys = KEY_LIST_INIT};
+    struct key all = KEY_INIT;
+    int r = 0;
+    while (r == 0 && a.more) {
+        MDB_txn *txn = NULL;
+        a.more = false;
+        a.seen = 0;
+        strbuf_reset(&a.keys.data);
+        r = meta_read_begin(m, &txn, err);
+        if (r == 0) {
+            struct key from = a.from;
+            r = db_each(m, txn, DB_USES, &all, &from, visit_hold, &a, err);
+            mdb_txn_abort(txn);
+        }
+        if (r == 0 && a.keys.data.len)
+            r = meta_write(m, run_expire, &a, err);
+    }
+    key_list_done(&a.keys);
+    return r;
 }

@@ -8,11 +8,21 @@
 
 #include "base/clock.h"
 
+/* "import" and the repository, when it stands for one. */
+#define SOURCE_MAX (2 * REPOSITORY_MAX + 16)
+static void import_source(char buf[static SOURCE_MAX], const char *upstream, const char *repo_id)
+{
+    snprintf(buf, SOURCE_MAX, "import%s%s%s%s", *upstream ? " " : "", upstream, *repo_id ? " " : "",
+             repo_id);
+}
+
 /* What is the same however often run_import() runs is made before it is queued. */
 struct import_args {
     const struct import_record *r;
     uint64_t now;
-    struct digest *needs;
+    char source[SOURCE_MAX];
+    struct tag_cause cause;
+    struct digest *needs; /* sorted */
     struct strbuf manifest_row, repository_row, commit_row;
     struct key commit_key;
 };
@@ -92,51 +102,42 @@ static int put_link(struct meta *m, MDB_txn *txn, const struct import_record *r,
     return db_put(m, txn, DB_USES, &use, NULL, err);
 }
 
-static int put_tag(struct meta *m, MDB_txn *txn, const char *repository, const char *tag,
-                   const struct tag *value, struct error *err)
-{
-    _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
-    struct key k = key_of_tag(repository, tag);
-    tag_row_encode(&row, value);
-    return db_put(m, txn, DB_TAGS, &k, &row, err);
-}
-
 /* The manifest was stored before: what it needed then and does not need now is let go. Only a
  * change of what counts as needed can make a difference, for its bytes are the same. */
-static int release_old_needs(struct meta *m, MDB_txn *txn, const struct import_args *a,
-                             const struct strbuf *old, struct error *err)
+static int release_old_needs(struct meta *m, MDB_txn *txn, const char *repository,
+                             const struct digest *manifest, const struct strbuf *old,
+                             const struct digest *needs, size_t n_needs, struct error *err)
 {
-    const struct import_record *r = a->r;
     struct manifest_row row;
     if (manifest_row_decode(old->data, old->len, &row, NULL) < 0)
         return 0;
     for (size_t i = 0; i < row.n_needs; i++) {
         struct digest d;
         record_get_digest(&row.needs, &d);
-        bool still = false;
-        for (size_t j = 0; j < r->n_links && !still; j++)
-            still = digest_equal(&a->needs[j], &d);
-        if (!still && link_release(m, txn, r->repository, &r->manifest_digest, &d, err) < 0)
+        if (n_needs && bsearch(&d, needs, n_needs, sizeof(d), digest_order))
+            continue;
+        if (link_release(m, txn, repository, manifest, &d, err) < 0)
             return -1;
     }
     return 0;
 }
 
-static int put_manifest(struct meta *m, MDB_txn *txn, const struct import_args *a,
-                        struct error *err)
+int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                 const struct strbuf *row, const struct digest *needs, size_t n_needs,
+                 struct error *err)
 {
-    const struct import_record *r = a->r;
     _cleanup_strbuf_ struct strbuf old = STRBUF_INIT;
-    struct key k = key_of_content(r->repository, &r->manifest_digest);
+    struct key k = key_of_content(repository, d);
+    if (strbuf_failed(row))
+        return err_set(err, ERR_NOMEM, "out of memory");
     int found = db_get(m, txn, DB_MANIFESTS, &k, &old, err);
     if (found < 0)
         return -1;
-    if (found && old.len == a->manifest_row.len &&
-        memcmp(old.data, a->manifest_row.data, old.len) == 0)
+    if (found && old.len == row->len && memcmp(old.data, row->data, old.len) == 0)
         return 0;
-    if (found && release_old_needs(m, txn, a, &old, err) < 0)
+    if (found && release_old_needs(m, txn, repository, d, &old, needs, n_needs, err) < 0)
         return -1;
-    return db_put(m, txn, DB_MANIFESTS, &k, &a->manifest_row, err);
+    return db_put(m, txn, DB_MANIFESTS, &k, row, err);
 }
 
 static int run_import(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
@@ -146,12 +147,13 @@ static int run_import(struct meta *m, MDB_txn *txn, void *arg, struct error *err
     for (size_t i = 0; i < r->n_links; i++)
         if (put_link(m, txn, r, &r->links[i], err) < 0)
             return -1;
-    if (put_manifest(m, txn, a, err) < 0)
+    if (manifest_put(m, txn, r->repository, &r->manifest_digest, &a->manifest_row, a->needs,
+                     r->n_links, err) < 0)
         return -1;
     struct tag tag = {.digest = r->manifest_digest, .checked_at = a->now};
     memcpy(tag.commit, r->commit, strlen(r->commit) + 1);
     for (size_t i = 0; i < r->n_tags; i++)
-        if (put_tag(m, txn, r->repository, r->tags[i], &tag, err) < 0)
+        if (tag_move(m, txn, r->repository, r->tags[i], &tag, &a->cause, err) < 0)
             return -1;
     struct key k = KEY_INIT;
     key_put_text(&k, r->repository);
@@ -168,6 +170,9 @@ static int import_encode(struct import_args *a, struct error *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < r->n_links; i++)
         a->needs[i] = r->links[i].digest;
+    qsort(a->needs, r->n_links, sizeof(*a->needs), digest_order);
+    import_source(a->source, r->upstream, r->repo_id);
+    a->cause = (struct tag_cause){.source = a->source, .at_ms = history_now_ms()};
     manifest_row_encode(&a->manifest_row,
                         &(struct manifest_row){.media_type = r->media_type,
                                                .commit = r->commit,
@@ -199,12 +204,15 @@ struct tag_args {
     char repository[REPOSITORY_MAX + 1];
     char name[TAG_MAX + 1];
     struct tag value;
+    uint64_t at_ms;
 };
 
 static int run_tag_put(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct tag_args *a = arg;
     struct key k = key_of_content(a->repository, &a->value.digest);
+    struct repository_row row;
+    char source[SOURCE_MAX];
     int r = db_has(m, txn, DB_MANIFESTS, &k, err);
     if (r < 0)
         return -1;
@@ -213,13 +221,18 @@ static int run_tag_put(struct meta *m, MDB_txn *txn, void *arg, struct error *er
         return err_set(err, ERR_NOT_FOUND, "%s has no manifest %s to tag as %s", a->repository,
                        digest_format(&a->value.digest, text), a->name);
     }
-    return put_tag(m, txn, a->repository, a->name, &a->value, err);
+    if (repository_row_find(m, txn, a->repository, &row, err) < 0)
+        return -1;
+    import_source(source, row.upstream, row.repo_id);
+    return tag_move(m, txn, a->repository, a->name, &a->value,
+                    &(struct tag_cause){.source = source, .at_ms = a->at_ms}, err);
 }
 
 int meta_tag_put(struct meta *m, const char *repository, const char *tag,
                  const struct digest *manifest, const char *commit, struct error *err)
 {
-    struct tag_args a = {.value = {.digest = *manifest, .checked_at = clock_wall_s()}};
+    struct tag_args a = {.value = {.digest = *manifest, .checked_at = clock_wall_s()},
+                         .at_ms = history_now_ms()};
     snprintf(a.repository, sizeof(a.repository), "%s", repository);
     snprintf(a.name, sizeof(a.name), "%s", tag);
     snprintf(a.value.commit, sizeof(a.value.commit), "%s", commit);
@@ -240,7 +253,7 @@ static int run_tag_confirm(struct meta *m, MDB_txn *txn, void *arg, struct error
     if (tag.checked_at >= a->value.checked_at)
         return 0;
     tag.checked_at = a->value.checked_at;
-    return put_tag(m, txn, a->repository, a->name, &tag, err);
+    return tag_write(m, txn, a->repository, a->name, &tag, err);
 }
 
 void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag)

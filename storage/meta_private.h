@@ -78,6 +78,9 @@ static inline void mdb_cursor_close_p(MDB_cursor **c)
 }
 #define _cleanup_cursor_ _cleanup_(mdb_cursor_close_p)
 
+/* The value where it lies in the map: until the transaction ends or writes. 1, 0, -1. */
+int db_view(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, MDB_val *ret,
+            struct error *err);
 /* Copies the value: 1, 0, -1. */
 int db_get(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, struct strbuf *copy,
            struct error *err);
@@ -95,6 +98,9 @@ int db_delete(struct meta *m, MDB_txn *txn, enum db db, const struct key *k, str
 typedef int db_visit(void *ctx, const MDB_val *k, const MDB_val *v, struct error *err);
 int db_each(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
             const struct key *from, db_visit *fn, void *ctx, struct error *err);
+/* The same from the last row to the first. */
+int db_each_back(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, db_visit *fn,
+                 void *ctx, struct error *err);
 
 /* meta_writer.c */
 int meta_writer_start(struct meta *m, struct error *err);
@@ -123,6 +129,13 @@ void incoming_key(const struct incoming_row *row, struct key *ret);
 /* meta_upload.c: blob_publish() of an upload, whose repository gets its link. */
 int upload_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 
+/* meta_read.c */
+/* All empty when there is no row, or a damaged one. */
+int repository_row_find(struct meta *m, MDB_txn *txn, const char *repository,
+                        struct repository_row *ret, struct error *err);
+int name_list_add(struct name_list *l, size_t *cap, const char *name, size_t len,
+                  struct error *err);
+
 /* meta_hold.c */
 /* The repository gets its link to a blob whose bytes are here (a link that is there keeps its
  * origins), and a hold as of now unless a manifest of the repository needs the blob. */
@@ -136,6 +149,38 @@ int hold_put(struct meta *m, MDB_txn *txn, const char *repository, const struct 
 /* 1 dropped, 0 there was none, -1. */
 int hold_drop(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
               struct error *err);
+
+enum blob_need {
+    BLOB_DEAD, /* no manifest needs it, no hold is younger than the cutoff */
+    BLOB_HELD, /* only holds keep it */
+    BLOB_USED,
+};
+int blob_needed(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t cutoff_s,
+                enum blob_need *ret, struct error *err);
+
+/* meta_history.c */
+struct tag_cause {
+    const char *source;
+    uint64_t at_ms;
+};
+uint64_t history_now_ms(void);
+/* Points the tag somewhere; its history gets an event when that is another manifest than before. */
+int tag_move(struct meta *m, MDB_txn *txn, const char *repository, const char *tag,
+             const struct tag *value, const struct tag_cause *cause, struct error *err);
+/* 1 removed, with an event; 0 there was none, -1. */
+int tag_remove(struct meta *m, MDB_txn *txn, const char *repository, const char *tag,
+               const struct tag_cause *cause, struct error *err);
+/* Writes a row that names the same manifest as before. */
+int tag_write(struct meta *m, MDB_txn *txn, const char *repository, const char *tag,
+              const struct tag *value, struct error *err);
+/* Drops the histories of tags that have been gone for long. */
+int history_sweep(struct meta *m, MDB_txn *txn, uint64_t now_ms, struct error *err);
+
+/* meta_import.c: writes a manifest's row, whose needs must be in the order of digest_order(), and
+ * releases what an older row of it needed besides. */
+int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                 const struct strbuf *row, const struct digest *needs, size_t n_needs,
+                 struct error *err);
 
 /* meta_remove.c: the blobs of a manifest are no longer needed by it; links that nothing else in the
  * repository needs go too. */

@@ -100,19 +100,54 @@ int meta_tag_get(struct meta *m, const char *repository, const char *tag, struct
     return r;
 }
 
+int repository_row_find(struct meta *m, MDB_txn *txn, const char *repository,
+                        struct repository_row *ret, struct error *err)
+{
+    struct key k = KEY_INIT;
+    MDB_val v;
+    key_put_text(&k, repository);
+    int r = db_view(m, txn, DB_REPOSITORIES, &k, &v, err);
+    if (r != 1 || repository_row_decode(v.mv_data, v.mv_size, ret, NULL) < 0)
+        *ret = (struct repository_row){{0}, {0}};
+    return r < 0 ? -1 : 0;
+}
+
 int meta_repository_get(struct meta *m, const char *repository, struct repository_row *ret,
                         struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
     struct key k = KEY_INIT;
+    struct repository_row found;
     key_put_text(&k, repository);
     if (meta_read_begin(m, &txn, err) < 0)
         return -1;
     int r = db_get(m, txn, DB_REPOSITORIES, &k, &row, err);
-    if (r == 1 && repository_row_decode(row.data, row.len, ret, err) < 0)
+    if (r <= 0)
+        return r;
+    if (repository_row_decode(row.data, row.len, &found, err) < 0)
         return row_failed(m, repository, "", err);
-    return r;
+    if (!*found.upstream && !*found.repo_id)
+        return 0; /* it stands for nothing elsewhere: it was only pushed to */
+    *ret = found;
+    return 1;
+}
+
+int name_list_add(struct name_list *l, size_t *cap, const char *name, size_t len, struct error *err)
+{
+    if (l->n == *cap) {
+        size_t more = *cap ? *cap * 2 : 64;
+        char **names = reallocarray(l->names, more, sizeof(*names));
+        if (!names)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        l->names = names;
+        *cap = more;
+    }
+    char *copy = strndup(name, len);
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    l->names[l->n++] = copy;
+    return 0;
 }
 
 struct names_ctx {
@@ -133,19 +168,7 @@ static int visit_name(void *arg, const MDB_val *k, const MDB_val *v, struct erro
         c->list.more = true;
         return 1;
     }
-    if (c->list.n == c->cap) {
-        size_t cap = c->cap ? c->cap * 2 : 64;
-        char **names = reallocarray(c->list.names, cap, sizeof(*names));
-        if (!names)
-            return err_set(err, ERR_NOMEM, "out of memory");
-        c->list.names = names;
-        c->cap = cap;
-    }
-    char *copy = strndup(name, len);
-    if (!copy)
-        return err_set(err, ERR_NOMEM, "out of memory");
-    c->list.names[c->list.n++] = copy;
-    return 0;
+    return name_list_add(&c->list, &c->cap, name, len, err);
 }
 
 static int list_names(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,

@@ -5,19 +5,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
+/* The last manifest of the repository that needed the blob is gone. What can be had again, or
+ * belongs to an import, which makes it again, goes at once. Nobody makes what was pushed again: a
+ * client that is pushing just now may have seen that it is here. */
+static int link_drop(struct meta *m, MDB_txn *txn, const char *repository,
+                     const struct digest *blob, struct error *err)
+{
+    struct key k = key_of_content(repository, blob);
+    struct repository_row repo;
+    struct link_row link;
+    MDB_val v;
+    int r = db_view(m, txn, DB_LINKS, &k, &v, err);
+    if (r <= 0)
+        return r;
+    bool is_pushed = link_row_decode(v.mv_data, v.mv_size, &link, NULL) == 0 && link.n_origins == 0;
+    if (repository_row_find(m, txn, repository, &repo, err) < 0)
+        return -1;
+    if (is_pushed && !*repo.upstream)
+        return hold_put(m, txn, repository, blob, clock_wall_s(), err);
+    return db_delete(m, txn, DB_LINKS, &k, err) < 0 ? -1 : 0;
+}
+
 int link_release(struct meta *m, MDB_txn *txn, const char *repository,
                  const struct digest *manifest, const struct digest *blob, struct error *err)
 {
     struct key use = key_of_use(blob, repository, manifest);
     struct key uses = key_of_uses(blob, repository);
-    struct key link = key_of_content(repository, blob);
     if (db_delete(m, txn, DB_USES, &use, err) < 0)
         return -1;
     int r = db_has_prefix(m, txn, DB_USES, &uses, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    return db_delete(m, txn, DB_LINKS, &link, err) < 0 ? -1 : 0;
+    return link_drop(m, txn, repository, blob, err);
 }
+
+struct remove_args {
+    const char *repository;
+    const char *tag;
+    const struct digest *digest;
+    const struct tag_guard *guard;
+    struct tag_cause cause;
+};
 
 struct pick_ctx {
     struct key_list keys;
@@ -45,40 +75,102 @@ static int delete_keys(struct meta *m, MDB_txn *txn, enum db db, const struct ke
     return 0;
 }
 
-static int drop_tags(struct meta *m, MDB_txn *txn, const char *repository,
+static int check_guard(const struct remove_args *a, const char *tag, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    if (!a->guard || !a->guard->is_immutable(a->guard->ctx, a->repository, tag))
+        return 0;
+    if (a->tag)
+        return err_set(err, ERR_CONFLICT, "%s:%s is an immutable tag (immutable_tags)",
+                       a->repository, tag);
+    return err_set(err, ERR_CONFLICT,
+                   "%s of %s cannot be removed: its tag %s is immutable (immutable_tags)",
+                   digest_format(a->digest, text), a->repository, tag);
+}
+
+/* `only`: those on this manifest, unless one of them must stay; else all that are left. */
+static int drop_tags(struct meta *m, MDB_txn *txn, const struct remove_args *a,
                      const struct digest *only, struct error *err)
 {
     struct pick_ctx c = {.keys = KEY_LIST_INIT, .digest = only};
-    struct key prefix = key_of_repository(repository);
+    struct key prefix = key_of_repository(a->repository), k;
     int r = db_each(m, txn, DB_TAGS, &prefix, NULL, visit_pick, &c, err);
-    if (r == 0)
-        r = delete_keys(m, txn, DB_TAGS, &c.keys, err);
-    key_list_done(&c.keys);
-    return r;
-}
-
-/* The manifest's row is damaged, so it cannot say what it needed: ask every link. */
-static int release_all(struct meta *m, MDB_txn *txn, const char *repository,
-                       const struct digest *manifest, struct error *err)
-{
-    struct pick_ctx c = {.keys = KEY_LIST_INIT};
-    struct key prefix = key_of_repository(repository), k;
-    int r = db_each(m, txn, DB_LINKS, &prefix, NULL, visit_pick, &c, err);
     for (size_t pos = 0; r == 0 && key_list_next(&c.keys, &pos, &k);) {
-        struct digest blob;
-        if (key_get_digest(k.data + prefix.len, k.len - prefix.len, &blob) == 0)
-            continue;
-        r = link_release(m, txn, repository, manifest, &blob, err);
+        char tag[KEY_MAX + 1];
+        snprintf(tag, sizeof(tag), "%.*s", (int)(k.len - prefix.len),
+                 (const char *)k.data + prefix.len);
+        if (only)
+            r = check_guard(a, tag, err);
+        if (r == 0 && tag_remove(m, txn, a->repository, tag, &a->cause, err) < 0)
+            r = -1;
     }
     key_list_done(&c.keys);
     return r;
 }
 
-struct remove_args {
+static int drop_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
+                       struct error *err)
+{
+    struct pick_ctx c = {.keys = KEY_LIST_INIT};
+    int r = db_each(m, txn, db, prefix, NULL, visit_pick, &c, err);
+    if (r == 0)
+        r = delete_keys(m, txn, db, &c.keys, err);
+    key_list_done(&c.keys);
+    return r;
+}
+
+struct of_manifest_ctx {
+    struct key_list keys;
     const char *repository;
-    const char *tag;
-    const struct digest *digest;
+    const struct digest *manifest;
 };
+
+static int visit_use(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v;
+    struct of_manifest_ctx *c = arg;
+    struct digest blob, manifest;
+    const char *repository;
+    if (!key_get_use(k->mv_data, k->mv_size, &blob, &repository, &manifest) ||
+        !digest_equal(&manifest, c->manifest) || strcmp(repository, c->repository) != 0)
+        return 0;
+    key_list_add(&c->keys, k->mv_data, k->mv_size);
+    return strbuf_failed(&c->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+static int visit_referrer(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v;
+    struct of_manifest_ctx *c = arg;
+    struct key own = key_of_digest(c->manifest);
+    if (k->mv_size < own.len ||
+        memcmp((const char *)k->mv_data + k->mv_size - own.len, own.data, own.len) != 0)
+        return 0;
+    key_list_add(&c->keys, k->mv_data, k->mv_size);
+    return strbuf_failed(&c->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+/* The manifest's row is damaged, so it can say neither what it needed nor what its subject was: ask
+ * all that could be. */
+static int release_all(struct meta *m, MDB_txn *txn, const struct remove_args *a, struct error *err)
+{
+    struct of_manifest_ctx c = {
+        .keys = KEY_LIST_INIT, .repository = a->repository, .manifest = a->digest};
+    struct key all = KEY_INIT, prefix = key_of_repository(a->repository), k;
+    int r = db_each(m, txn, DB_USES, &all, NULL, visit_use, &c, err);
+    for (size_t pos = 0; r == 0 && key_list_next(&c.keys, &pos, &k);) {
+        struct digest blob;
+        key_get_digest(k.data, k.len, &blob);
+        r = link_release(m, txn, a->repository, a->digest, &blob, err);
+    }
+    strbuf_reset(&c.keys.data);
+    if (r == 0)
+        r = db_each(m, txn, DB_REFERRERS, &prefix, NULL, visit_referrer, &c, err);
+    if (r == 0)
+        r = delete_keys(m, txn, DB_REFERRERS, &c.keys, err);
+    key_list_done(&c.keys);
+    return r;
+}
 
 static int not_found(const struct remove_args *a, struct error *err)
 {
@@ -92,14 +184,19 @@ static int not_found(const struct remove_args *a, struct error *err)
 static int run_remove_tag(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct remove_args *a = arg;
-    struct key k = key_of_tag(a->repository, a->tag);
-    int r = db_delete(m, txn, DB_TAGS, &k, err);
-    return r == 0 ? not_found(a, err) : r < 0 ? -1 : 0;
+    int r = tag_remove(m, txn, a->repository, a->tag, &a->cause, err);
+    if (r <= 0)
+        return r == 0 ? not_found(a, err) : -1;
+    return check_guard(a, a->tag, err);
 }
 
-int meta_remove_tag(struct meta *m, const char *repository, const char *tag, struct error *err)
+int meta_remove_tag(struct meta *m, const char *repository, const char *tag,
+                    const struct tag_guard *guard, const char *source, struct error *err)
 {
-    struct remove_args a = {.repository = repository, .tag = tag};
+    struct remove_args a = {.repository = repository,
+                            .tag = tag,
+                            .guard = guard,
+                            .cause = {.source = source, .at_ms = history_now_ms()}};
     return meta_write(m, run_remove_tag, &a, err);
 }
 
@@ -108,14 +205,17 @@ static int release_needs(struct meta *m, MDB_txn *txn, const struct remove_args 
 {
     struct manifest_row manifest;
     if (manifest_row_decode(row->data, row->len, &manifest, NULL) < 0)
-        return release_all(m, txn, a->repository, a->digest, err);
+        return release_all(m, txn, a, err);
     for (size_t i = 0; i < manifest.n_needs; i++) {
         struct digest blob;
         record_get_digest(&manifest.needs, &blob);
         if (link_release(m, txn, a->repository, a->digest, &blob, err) < 0)
             return -1;
     }
-    return 0;
+    if (manifest.subject.alg == DIGEST_NONE)
+        return 0;
+    struct key k = key_of_referrer(a->repository, &manifest.subject, a->digest);
+    return db_delete(m, txn, DB_REFERRERS, &k, err) < 0 ? -1 : 0;
 }
 
 static int run_remove_manifest(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
@@ -128,21 +228,24 @@ static int run_remove_manifest(struct meta *m, MDB_txn *txn, void *arg, struct e
     if (r <= 0)
         return r == 0 ? not_found(a, err) : -1;
     if (db_delete(m, txn, DB_MANIFESTS, &k, err) < 0 || release_needs(m, txn, a, &row, err) < 0 ||
-        drop_tags(m, txn, a->repository, a->digest, err) < 0)
+        drop_tags(m, txn, a, a->digest, err) < 0)
         return -1;
     r = db_has_prefix(m, txn, DB_MANIFESTS, &all, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    /* The last one: the repository is gone, with tags that were too damaged to be matched. */
+    /* The last one: the repository is gone, with rows that were too damaged to be matched. */
     key_put_text(&repository, a->repository);
-    if (drop_tags(m, txn, a->repository, NULL, err) < 0)
+    if (drop_tags(m, txn, a, NULL, err) < 0 || drop_prefix(m, txn, DB_REFERRERS, &all, err) < 0)
         return -1;
     return db_delete(m, txn, DB_REPOSITORIES, &repository, err) < 0 ? -1 : 0;
 }
 
 int meta_remove_manifest(struct meta *m, const char *repository, const struct digest *d,
-                         struct error *err)
+                         const struct tag_guard *guard, const char *source, struct error *err)
 {
-    struct remove_args a = {.repository = repository, .digest = d};
+    struct remove_args a = {.repository = repository,
+                            .digest = d,
+                            .guard = guard,
+                            .cause = {.source = source, .at_ms = history_now_ms()}};
     return meta_write(m, run_remove_manifest, &a, err);
 }

@@ -22,11 +22,16 @@ void record_put_bytes(struct strbuf *b, const void *data, size_t len)
     strbuf_put(b, data, len);
 }
 
+void record_put_text(struct strbuf *b, const char *s, size_t len)
+{
+    record_put_u64(b, len);
+    strbuf_put(b, s, len);
+    strbuf_putc(b, '\0');
+}
+
 void record_put_string(struct strbuf *b, const char *s)
 {
-    size_t len = strlen(s);
-    record_put_u64(b, len);
-    strbuf_put(b, s, len + 1);
+    record_put_text(b, s, strlen(s));
 }
 
 void record_put_digest(struct strbuf *b, const struct digest *d)

@@ -19,6 +19,8 @@
 void record_put_u64(struct strbuf *b, uint64_t n);
 void record_put_bytes(struct strbuf *b, const void *data, size_t len);
 void record_put_string(struct strbuf *b, const char *s);
+void record_put_text(struct strbuf *b, const char *s,
+                     size_t len); /* a string, without a NUL in it */
 /* One byte for the algorithm, then the raw digest; DIGEST_NONE is the one byte 0. */
 void record_put_digest(struct strbuf *b, const struct digest *d);
 

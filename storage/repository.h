@@ -74,8 +74,9 @@ int store_repositories(struct store *s, const char *last, size_t limit, struct n
 /* A repository's own facts: which Hub id it stands for. */
 struct repository_row {
     char upstream[REPOSITORY_MAX + 1];
-    char repo_id[REPOSITORY_MAX + 1]; /* both empty: only pushed to so far */
+    char repo_id[REPOSITORY_MAX + 1];
 };
+/* 1; 0 when it is unknown, or was only pushed to so far. */
 int store_repository_get(struct store *s, const char *repository, struct repository_row *ret,
                          struct error *err);
 

@@ -48,6 +48,7 @@ int number_row_decode(enum row_type type, const void *data, size_t len, uint64_t
     if (!record_end(&r))
         return damaged(err, type == ROW_BLOB       ? "blob"
                             : type == ROW_MISMATCH ? "mismatch"
+                            : type == ROW_HOLD     ? "hold"
                                                    : "counter");
     *ret = n;
     return 0;
@@ -158,6 +159,8 @@ void manifest_row_encode(struct strbuf *b, const struct manifest_row *row,
     record_put_u64(b, row->n_needs);
     for (size_t i = 0; i < row->n_needs; i++)
         record_put_digest(b, &needs[i]);
+    if (row->subject.alg != DIGEST_NONE)
+        record_put_digest(b, &row->subject);
 }
 
 int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, struct error *err)
@@ -175,8 +178,60 @@ int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, 
         if (d.alg == DIGEST_NONE)
             return damaged(err, "manifest");
     }
+    if (!record_end(&r)) { /* the subject is there only when there is one: so it was in format 1 */
+        record_get_digest(&r, &row.subject);
+        if (row.subject.alg == DIGEST_NONE)
+            return damaged(err, "manifest");
+    }
     if (!record_end(&r))
         return damaged(err, "manifest");
+    *ret = row;
+    return 0;
+}
+
+void referrer_row_encode(struct strbuf *b, const struct referrer_row *row)
+{
+    record_put_u64(b, ROW_REFERRER);
+    record_put_u64(b, row->size);
+    record_put_string(b, row->media_type);
+    record_put_string(b, row->artifact_type);
+    record_put_text(b, row->annotations, row->annotations_len);
+}
+
+int referrer_row_decode(const void *data, size_t len, struct referrer_row *ret, struct error *err)
+{
+    struct referrer_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_REFERRER);
+    row.size = record_get_u64(&r);
+    row.media_type = record_get_string(&r);
+    row.artifact_type = record_get_string(&r);
+    row.annotations = record_get_string(&r);
+    if (!record_end(&r))
+        return damaged(err, "referrer");
+    row.annotations_len = strlen(row.annotations);
+    *ret = row;
+    return 0;
+}
+
+void event_row_encode(struct strbuf *b, const struct tag_event *row)
+{
+    record_put_u64(b, ROW_EVENT);
+    record_put_u64(b, row->at_ms);
+    record_put_digest(b, &row->digest);
+    record_put_string(b, row->commit);
+    record_put_string(b, row->source);
+}
+
+int event_row_decode(const void *data, size_t len, struct tag_event *ret, struct error *err)
+{
+    struct tag_event row = {0};
+    struct record_reader r = open_record(data, len, ROW_EVENT);
+    row.at_ms = record_get_u64(&r);
+    record_get_digest(&r, &row.digest);
+    record_get_string_into(&r, row.commit, sizeof(row.commit));
+    row.source = record_get_string(&r);
+    if (!record_end(&r))
+        return damaged(err, "history");
     *ret = row;
     return 0;
 }

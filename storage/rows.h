@@ -70,6 +70,15 @@ struct manifest_row {
     size_t len;
     size_t n_needs;             /* the blobs it references */
     struct record_reader needs; /* decoding: record_get_digest() n_needs times */
+    struct digest subject;      /* alg NONE: it has none */
+};
+
+/* What the list of referrers says of a manifest. */
+struct referrer_row {
+    uint64_t size;
+    const char *media_type, *artifact_type;
+    const char *annotations; /* a JSON object; empty: none */
+    size_t annotations_len;
 };
 
 struct commit_row {
@@ -90,6 +99,12 @@ int link_row_decode(const void *data, size_t len, struct link_row *ret, struct e
 void manifest_row_encode(struct strbuf *b, const struct manifest_row *row,
                          const struct digest *needs);
 int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, struct error *err);
+
+void referrer_row_encode(struct strbuf *b, const struct referrer_row *row);
+int referrer_row_decode(const void *data, size_t len, struct referrer_row *ret, struct error *err);
+
+void event_row_encode(struct strbuf *b, const struct tag_event *row);
+int event_row_decode(const void *data, size_t len, struct tag_event *ret, struct error *err);
 
 void tag_row_encode(struct strbuf *b, const struct tag *row);
 int tag_row_decode(const void *data, size_t len, struct tag *ret, struct error *err);

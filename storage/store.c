@@ -413,14 +413,13 @@ int store_commit_files_get(struct store *s, const char *upstream, const char *re
 int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
                  const char *source, struct error *err)
 {
-    (void)guard, (void)source;
     if (r->is_digest)
         return store_check_content(r->repository, &r->digest, err) < 0
                    ? -1
-                   : meta_remove_manifest(s->meta, r->repository, &r->digest, err);
+                   : meta_remove_manifest(s->meta, r->repository, &r->digest, guard, source, err);
     return store_check_tag(r->repository, r->tag, err) < 0
                ? -1
-               : meta_remove_tag(s->meta, r->repository, r->tag, err);
+               : meta_remove_tag(s->meta, r->repository, r->tag, guard, source, err);
 }
 
 /* ---- mismatches, figures ---- */
