@@ -460,7 +460,7 @@ static int take_document(const char *content_type, const struct value top[TOP_KE
                          struct parse *p, struct error *err)
 {
     struct oci_manifest *m = p->m;
-    const struct kind *kind;
+    const struct kind *kind = NULL;
     const char *media_type;
     if (take_string(p, &top[TOP_MEDIA_TYPE], "mediaType", &media_type, err) < 0 ||
         choose_kind(content_type, media_type, &kind, err) < 0 ||
