@@ -255,7 +255,7 @@ static enum MHD_Result store_push(struct request *q, const struct push *p,
     _cleanup_(digest_list_done) struct digest_list absent = {0};
     _cleanup_free_ struct push_need *needs = NULL;
     const char *tags[TAGS_MAX + 1];
-    size_t n_needs, n_tags = 0;
+    size_t n_needs = 0, n_tags = 0;
     char source[96];
 
     if (collect_needs(m, &needs, &n_needs, &missing, &err) < 0)
