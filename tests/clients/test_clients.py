@@ -4,51 +4,29 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "e2e"), os.path.join(HERE, "..", "hub")]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from client_case import ClientCase, sha256_of, tree  # noqa: E402  (it knows the other folders)
 
 import realfiles  # noqa: E402
-from harness import MANIFEST_TYPE, ROOT, EndToEnd, paths_of  # noqa: E402
-from hub_clients import CannotInstall, pypi_answers  # noqa: E402
-from tools import tool  # noqa: E402
+from harness import MANIFEST_TYPE, ROOT, paths_of  # noqa: E402
+from hub_clients import pypi_answers  # noqa: E402
 
 MINILM = "hf/sentence-transformers/all-minilm-l6-v2"
 SCHEMA_CHECK = os.path.join(ROOT, "tests", "unit", "model", "check_schema.py")
 LEFT_OUT = (".gitattributes",)  # hidden files are not part of an artifact
-PATIENCE_S = 300
 
 
-def sha256_of(path):
-    with open(path, "rb") as f:
-        return "sha256:" + hashlib.file_digest(f, "sha256").hexdigest()
-
-
-def tree(folder):
-    """{relative path: sha256} of a folder's files."""
-    return {str(p.relative_to(folder)): sha256_of(p)
-            for p in sorted(Path(folder).rglob("*")) if p.is_file()}
-
-
-class ClientCase(EndToEnd):
+class ModelCase(ClientCase):
     """A Hub that serves real files, and one server in front of it."""
 
     def setUp(self):
         self.hub = self.make_hub()
-        self.scratch = tempfile.mkdtemp(prefix="weighbridge-clients-")
-        self.addCleanup(shutil.rmtree, self.scratch)
-
-    def tool(self, name):
-        try:
-            return tool(name)
-        except CannotInstall as error:
-            self.skipTest(("unreachable: " if error.offline else "") + f"{name}: {error}")
 
     def real(self, get):
         try:
@@ -65,21 +43,8 @@ class ClientCase(EndToEnd):
         self.assertGreater(len(self.expected), 8)
         return self.make_weighbridge(self.hub.url)
 
-    def run_client(self, *command, cwd=None):
-        env = {"PATH": os.environ["PATH"], "HOME": self.scratch, "TMPDIR": self.scratch}
-        done = subprocess.run(command, cwd=cwd or self.scratch, env=env, capture_output=True,
-                              timeout=PATIENCE_S, check=False)
-        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-2000:]!r}\n"
-                                             f"{done.stderr.decode(errors='replace')[-3000:]}")
-        return done.stdout
 
-    def folder(self, name):
-        path = os.path.join(self.scratch, name)
-        os.makedirs(path)
-        return path
-
-
-class Oras(ClientCase):
+class Oras(ModelCase):
     def test_pull_gives_the_files_in_their_folders(self):
         oras, wb = self.tool("oras"), self.serve_minilm()
         to = self.folder("out")
@@ -126,7 +91,7 @@ class Oras(ClientCase):
         self.assertEqual(by_commit, self.pull_manifest(wb, MINILM, "main")[0])
 
 
-class Skopeo(ClientCase):
+class Skopeo(ModelCase):
     def test_copy_gives_every_blob_by_digest(self):
         skopeo, wb = self.tool("skopeo"), self.serve_minilm()
         to = self.folder("dir")
@@ -147,7 +112,7 @@ class Skopeo(ClientCase):
         self.assertEqual("sha256:" + hashlib.sha256(raw).hexdigest(), digest)
 
 
-class Crane(ClientCase):
+class Crane(ModelCase):
     def test_manifest_digest_and_blobs(self):
         crane, wb = self.tool("crane"), self.serve_minilm()
         ref = f"{wb.host}/{MINILM}"
@@ -161,7 +126,7 @@ class Crane(ClientCase):
         self.assertIn("main", tags)
 
 
-class Curl(ClientCase):
+class Curl(ModelCase):
     def test_manifest_blob_and_resumption(self):
         curl, wb = self.tool("curl"), self.serve_minilm()
         base = f"{wb.url}/v2/{MINILM}"
@@ -179,7 +144,7 @@ class Curl(ClientCase):
         self.assertEqual(sha256_of(path), self.expected["model.safetensors"])
 
 
-class Quant(ClientCase):
+class Quant(ModelCase):
     """One real GGUF file, asked for by its quantisation."""
 
     def test_a_quant_label_is_a_tag(self):

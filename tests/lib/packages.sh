@@ -8,7 +8,8 @@ TEST_PACKAGES=(libcriterion-dev python3-venv python3-pip)
 BUILD_TOOLS=()
 TEST_TOOLS=("python3 python3" "curl curl" "skopeo skopeo")
 CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
-CI_TOOLS=("git git" "node nodejs" "npm npm")
+# The last three are clients that bring a daemon along: nothing that ./test alone should install.
+CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman")
 BENCH_PACKAGES=()
 BENCH_TOOLS=("nginx nginx-light" "wrk wrk")
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps servers
@@ -51,9 +52,21 @@ Install them as root: apt-get install $*"
     # Standard output belongs to the server (./run) and to the summary (./test).
     "${as_root[@]}" apt-get update -q >&2 ||
         echo "apt-get update failed; trying with the lists that are there" >&2
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
-        --no-install-recommends "$@" >&2 </dev/null ||
-        die "apt-get could not install: $*"
+    (
+        start_no_services
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+            --no-install-recommends "$@" >&2 </dev/null
+    ) || die "apt-get could not install: $*"
+}
+
+# start_no_services: until this subshell ends, packages do not start the servers that they hold.
+# We want the programs: whoever needs a server here starts it, and ends it.
+start_no_services() {
+    local policy=/usr/sbin/policy-rc.d
+    [ ! -e "$policy" ] || return 0 # the machine has a policy of its own
+    trap '"${as_root[@]}" rm -f '"$policy" EXIT
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
 }
 
 # need GROUP...: installs what is missing of BUILD, TEST, CI or BENCH.
