@@ -323,6 +323,8 @@ int upload_commit(struct upload *u, const struct digest *d, struct error *err)
         u->size = x->file.length;
         if (problem.code != ERR_DIGEST_MISMATCH)
             u->failure = problem;
+        else
+            u->acked = u->size;
         session_leave(x);
         if (err)
             *err = problem;

@@ -223,7 +223,11 @@ void session_lose_unsynced(struct session *x)
     pthread_mutex_unlock(&t->lock);
     f->sync_failed = false;
     staged_disown_length(f, NULL);
-    session_rewind(x, NULL);
+    if (session_rewind(x, NULL) < 0)
+        return;
+    /* As long as what is synced: it says again what is there. */
+    memcpy(f->row.owner, f->store->owner, sizeof(f->row.owner));
+    meta_incoming_put(f->store->meta, &f->row, NULL);
 }
 
 int session_remove(struct session *x, struct error *err)

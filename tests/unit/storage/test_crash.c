@@ -1,36 +1,12 @@
 /* What a process that is killed leaves behind. The store is opened in children only, or in the
  * parent when no child lives. */
-#include "helper.h"
+#include "crash.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 
-#include "storage/fault.h"
-
 TestSuite(crash, .init = dir_make, .fini = dir_remove, .timeout = 3600);
-
-static const char *kill_at;
-
-static void die_there(const char *point)
-{
-    if (strcmp(point, kill_at) == 0)
-        raise(SIGKILL);
-}
-
-static void run_killed(const char *point, void (*fn)(struct store *s))
-{
-    kill_at = point;
-    pid_t pid = fork();
-    if (pid == 0) {
-        storage_fault = die_there;
-        fn(open_store());
-        _exit(3); /* the point was not reached */
-    }
-    int status;
-    cr_assert(waitpid(pid, &status, 0) == pid);
-    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%s: status %x", point, status);
-}
 
 /* ---- named points ---- */
 
@@ -75,13 +51,6 @@ static void do_gc(struct store *s)
 
 static const char *const points[] = {"put.written", "put.synced", "publish.renamed",
                                      "publish.synced", "commit.done"};
-
-static void clear_data(void)
-{
-    char cmd[400];
-    snprintf(cmd, sizeof(cmd), "rm -rf %s", data_dir());
-    cr_assert(system(cmd) == 0);
-}
 
 Test(crash, at_every_point_of_a_put)
 {
