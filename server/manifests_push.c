@@ -66,13 +66,28 @@ static int grow(struct request *q, struct push *p, size_t need, struct error *er
     return 0;
 }
 
+static void drop_body(struct server *s, struct push *p)
+{
+    atomic_fetch_sub(&s->pushed_memory, p->cap);
+    free(p->body);
+    p->body = NULL;
+    p->len = p->cap = 0;
+}
+
+/* After a failure what has come is of no use to anybody, and the client may take its time with the
+ * rest. */
 static int push_write(struct request *q, const void *data, size_t len, struct error *err)
 {
     struct push *p = q->sink.ctx;
+    int rc = 0;
     if (len > p->limit - p->len)
-        return too_large(q, err);
-    if (len > p->cap - p->len && grow(q, p, p->len + len, err) < 0)
+        rc = too_large(q, err);
+    else if (len > p->cap - p->len)
+        rc = grow(q, p, p->len + len, err);
+    if (rc < 0) {
+        drop_body(q->server, p);
         return -1;
+    }
     if (len)
         memcpy(p->body + p->len, data, len);
     p->len += len;
@@ -397,8 +412,7 @@ static int check_push(const struct request *q, const struct push *p, struct erro
 
 static void push_free(struct server *s, struct push *p)
 {
-    atomic_fetch_sub(&s->pushed_memory, p->cap);
-    free(p->body);
+    drop_body(s, p);
     free(p->tags);
     free(p);
 }
