@@ -9,6 +9,7 @@
  *     upload.written                      bytes were appended; not acknowledged
  *     upload.intent                       the row knows digest and size; nothing is synced yet
  *     upload.done                         blob, link and the end of the session are committed
+ *     push.rows                           a manifest's rows are written, not yet committed
  *     push.done                           a manifest and its rows are committed, nobody knows yet
  *     gc.doomed  gc.unlinked              rows of dead blobs gone / their files too
  */

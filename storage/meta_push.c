@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "storage/fault.h"
 
 struct push_args {
     const struct push_record *r;
@@ -213,6 +214,7 @@ static int run_push(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
     for (size_t i = 0; i < r->n_tags; i++)
         if (tag_move(m, txn, r->repository, r->tags[i], &tag, &a->cause, err) < 0)
             return -1;
+    fault_point("push.rows");
     return 0;
 }
 
