@@ -1,4 +1,6 @@
 /* GET /admin/v1/history/NAME:TAG: what a tag named, since when, and who moved it. */
+#include "server/history.h"
+
 #include "base/clock.h"
 #include "base/json.h"
 #include "server/request.h"
@@ -29,6 +31,19 @@ static void put_event(struct strbuf *body, const struct tag_event *e)
     strbuf_putc(body, '}');
 }
 
+void history_write(const char *repository, const char *tag, const struct tag_history *h,
+                   size_t limit, struct strbuf *to)
+{
+    strbuf_putc(to, '{');
+    put_text(to, "repository", repository);
+    put_text(to, "tag", tag);
+    json_put_key(to, "events");
+    strbuf_putc(to, '[');
+    for (size_t i = 0; i < h->n && i < limit; i++)
+        put_event(to, &h->events[i]);
+    strbuf_puts(to, "]}\n");
+}
+
 enum MHD_Result history_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
@@ -48,13 +63,6 @@ enum MHD_Result history_serve(struct request *q)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     }
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
-    strbuf_putc(&body, '{');
-    put_text(&body, "repository", ref->repository);
-    put_text(&body, "tag", ref->tag);
-    json_put_key(&body, "events");
-    strbuf_putc(&body, '[');
-    for (size_t i = 0; i < history.n && i < limit; i++)
-        put_event(&body, &history.events[i]);
-    strbuf_puts(&body, "]}\n");
+    history_write(ref->repository, ref->tag, &history, limit, &body);
     return reply_text(q, 200, "application/json", &body);
 }

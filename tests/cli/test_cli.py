@@ -66,7 +66,7 @@ class Usage(Case):
         for args in (["--help"], ["-h"], ["help"]):
             done = self.check(*args, out="usage: weighbridge COMMAND")
             for command in ("serve", "config check", "config show", "config reference", "rm", "gc",
-                            "version"):
+                            "history", "version"):
                 self.assertIn(f"\n  {command} ", done.stdout)
         done = self.run_it()
         self.assertEqual((done.returncode, done.stdout), (2, ""))
@@ -74,7 +74,7 @@ class Usage(Case):
 
     def test_every_command_has_help(self):
         for command in ("serve", "config check", "config show", "config reference", "rm", "gc",
-                        "version"):
+                        "history", "version"):
             done = self.check(*command.split(), "--help", out=f"usage: weighbridge {command}")
             self.assertIn("--help", done.stdout)
         done = self.check("serve", "--help")
@@ -105,6 +105,16 @@ class Usage(Case):
                 (["gc"], "--data DIR is missing"),
                 (["gc", "--dry-run=yes"], "--dry-run takes no value"),
                 (["gc", "--help=yes"], "--help takes no value"),
+                (["gc", "--data", "d", "--grace", "soon"], "--grace soon is no duration"),
+                (["gc", "--data", "d", "--grace", "366d"], "is no duration up to 365d"),
+                (["gc", "--data", "d", "--grace=-1"], "--grace -1 is no duration"),
+                (["history"], "the REFERENCE, repository:tag, is missing"),
+                (["history", f"a@{DIGEST}"], "a digest never moves"),
+                (["history", "a:b", "--data", "x", "--server", "http://h"], "exclude each other"),
+                (["history", "a:b", "--limit", "0"], "--limit must be a number from 1 to 1000"),
+                (["history", "a:b", "--limit", "1001"], "--limit must be a number from 1 to 1000"),
+                (["history", "a:b", "--limit", "1x"], "--limit must be a number from 1 to 1000"),
+                (["history", "a:-b"], "-b"),
                 (["rm"], "the REFERENCE to remove is missing"),
                 (["rm", "a:b", "--data", "x", "--server", "http://h"], "exclude each other"),
                 (["rm", "a/b"], "name what to remove as repository:tag or repository@digest"),
@@ -165,10 +175,10 @@ class Config(Case):
 
 
 class Offline(Case):
-    """rm and gc on a directory: what the store does has tests of its own."""
+    """rm, gc and history on a directory: what the store does has tests of its own."""
 
     def test_a_directory_that_is_none_is_not_made(self):
-        for args in (["gc"], ["rm", "a:b"]):
+        for args in (["gc"], ["rm", "a:b"], ["history", "a:b"]):
             self.check(*args, "--data", "typo", status=1, err="typo is not a data directory")
             self.assertFalse(os.path.exists(os.path.join(self.dir, "typo")))
 
@@ -181,11 +191,14 @@ class Offline(Case):
                              " 0 blobs and 0 unfinished downloads: 0 bytes\n")
         self.check("rm", "a/b:c", "--data", "data", status=1, err="a/b")
         self.check("rm", f"a/b@{DIGEST}", "--data", "data", status=1, err="a/b")
+        self.check("history", "a/b:c", "--data", "data", status=1,
+                   err='data: a/b never had a tag "c"')
 
     def test_refused_while_a_server_runs(self):
         with Server(self):
             self.check("gc", "--data", "data", status=1, err="in use by process")
             self.check("rm", "a:b", "--data", "data", status=1, err="in use by process")
+            self.check("history", "a:b", "--data", "data", status=1, err="in use by process")
 
 
 class Recorder(ThreadingHTTPServer):
@@ -208,6 +221,9 @@ class Recorder(ThreadingHTTPServer):
 class RecorderHandler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
+
+    def do_GET(self):
+        self.do_DELETE()
 
     def do_DELETE(self):
         self.server.asked.append((self.command, self.path, self.headers.get("Authorization")))
@@ -257,6 +273,50 @@ class Rm(Case):
     def test_real_server(self):
         with Server(self) as server:
             self.check("rm", "a/b:c", "--server", server.url, status=1, err="MANIFEST_UNKNOWN")
+
+
+class History(Case):
+    EVENTS = [{"at": "2026-11-30T11:05:00.123Z", "digest": DIGEST, "source": "push 127.0.0.1"},
+              {"at": "2026-11-30T11:04:00.000Z", "removed": True, "source": "rm\x1b[1m"}]
+
+    def answer(self, events):
+        return json.dumps({"repository": "a/b", "tag": "v1", "events": events})
+
+    def test_request_and_answer(self):
+        text = self.answer(self.EVENTS)
+        with Recorder(200, text + "\n") as server:
+            done = self.check("history", "A/b:v1", "--server", server.url)
+            self.assertEqual(done.stdout, f"2026-11-30T11:05:00.123Z  {DIGEST}  push 127.0.0.1\n"
+                             f"2026-11-30T11:04:00.000Z  {'removed':71}  rm?[1m\n")
+            done = self.check("history", "a", "--json", "--limit", "7",
+                              env={"WEIGHBRIDGE_SERVER": server.url})
+            self.assertEqual(done.stdout, text + "\n")
+            self.assertEqual(server.asked, [("GET", "/admin/v1/history/a/b:v1?n=100", None),
+                                            ("GET", "/admin/v1/history/a:latest?n=7", None)])
+
+    def test_commits_have_a_column(self):
+        commit = "c" * 40
+        events = [{**self.EVENTS[0], "commit": commit}, self.EVENTS[0]]
+        with Recorder(200, self.answer(events)) as server:
+            done = self.check("history", "a/b:v1", "--server", server.url)
+        self.assertEqual([line.split("  ", 2)[2] for line in done.stdout.splitlines()],
+                         [commit + "  push 127.0.0.1", " " * 42 + "push 127.0.0.1"])
+
+    def test_errors_of_the_server(self):
+        event = self.EVENTS[0]
+        body = json.dumps({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no tag c"}]})
+        cases = [(404, body, "MANIFEST_UNKNOWN: no tag c"), (500, "", "answered 500"),
+                 (200, "ok", "does not answer as a weighbridge server"),
+                 (200, "{}", "does not answer as a weighbridge server"),
+                 (200, '{"events":{}}', "does not answer as a weighbridge server")]
+        for wrong in ({"at": 1}, {"source": None}, {"digest": 1}, {"commit": 1}):
+            cases.append((200, self.answer([event, {**event, **wrong}]),
+                          "does not answer as a weighbridge server"))
+        for status, answer, words in cases:
+            for args in ([], ["--json"]):
+                with Recorder(status, answer) as server:
+                    self.check("history", "a:b", "--server", server.url, *args, status=1,
+                               err=words)
 
 
 class Server:

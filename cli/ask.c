@@ -1,0 +1,89 @@
+#include "cli/ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/url.h"
+#include "upstream/http.h"
+
+#define ANSWER_MAX (4u << 20)
+#define CONNECT_TIMEOUT_S 10u
+#define ANSWER_TIMEOUT_S 60u
+
+const char *ask_server(const char *option)
+{
+    const char *server = option ? option : getenv("WEIGHBRIDGE_SERVER");
+    return server && *server ? server : DEFAULT_SERVER;
+}
+
+int ask_misunderstood(const char *server, struct error *err)
+{
+    return err_set(err, ERR_UPSTREAM,
+                   "%.200s does not answer as a weighbridge server: is --server right?", server);
+}
+
+/* The first error of an OCI error body, or just the status. */
+static int answer_error(const struct http_response *response, const char *server, struct error *err)
+{
+    const struct strbuf *body = http_body(response);
+    _cleanup_json_ struct json *root = NULL;
+    const struct json *first = NULL;
+    if (json_parse(strbuf_str(body), body->len, &root, NULL) == 0)
+        first = json_first(json_get(root, "errors"));
+    const char *code = json_str(json_get(first, "code"));
+    const char *message = json_str(json_get(first, "message"));
+    if (!code)
+        return err_set(err, ERR_UPSTREAM,
+                       "%.200s answered %u, not as a weighbridge server does: is --server right?",
+                       server, http_status(response));
+    return err_set(err, ERR_UPSTREAM, "%.200s: %s: %s", server, code, message ? message : "");
+}
+
+static int ask(struct http_pool *pool, const char *server, const char *method, const char *path,
+               struct json **ret, struct strbuf *body, struct error *err)
+{
+    _cleanup_response_ struct http_response *response = NULL;
+    _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
+    size_t n = strlen(server);
+    while (n && server[n - 1] == '/')
+        n--;
+    strbuf_put(&url, server, n);
+    strbuf_puts(&url, path);
+    if (strbuf_failed(&url))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    const struct http_request request = {
+        .method = method,
+        .url = url.data,
+        .accept = "application/json",
+        .max_body = ANSWER_MAX,
+    };
+    if (http_perform(pool, &request, &response, err) < 0)
+        return err_wrap(err, "the server cannot be asked (without one, use --data DIR)");
+    if (http_status(response) != 200)
+        return answer_error(response, server, err);
+    const struct strbuf *answer = http_body(response);
+    if (json_parse(strbuf_str(answer), answer->len, ret, NULL) < 0)
+        return ask_misunderstood(server, err);
+    if (body)
+        strbuf_put(body, strbuf_str(answer), answer->len);
+    return 0;
+}
+
+int ask_json(const char *server, const char *method, const char *path, struct json **ret,
+             struct strbuf *body, struct error *err)
+{
+    const struct http_options options = {
+        .max_connections = 1,
+        .connect_timeout_s = CONNECT_TIMEOUT_S,
+        .stall_timeout_s = ANSWER_TIMEOUT_S,
+    };
+    struct http_pool *pool = NULL;
+    const char *wrong = url_check(server, "http|https", false);
+    if (wrong)
+        return err_set(err, ERR_INVALID, "the server's URL %s", wrong);
+    if (http_pool_new(&options, &pool, err) < 0)
+        return -1;
+    int rc = ask(pool, server, method, path, ret, body, err);
+    http_pool_free(pool);
+    return rc;
+}
