@@ -155,8 +155,14 @@ static enum MHD_Result route(struct request *q)
                 q->server->config->max_clients);
         return reply_error(q, RESOURCE_NONE, &err);
     }
-    if (parsed < 0)
+    if (parsed < 0) {
+        /* What is no tag can only be wrong in a push; whoever asks for it finds nothing there. The
+         * conformance suite of the specification's 1.1 wants 404. */
+        if (q->route.kind == ROUTE_MANIFEST && q->route.about == RESOURCE_MANIFEST &&
+            strcmp(q->method, "PUT") != 0)
+            err.code = ERR_NOT_FOUND;
         return reply_error(q, q->route.about, &err);
+    }
     q->does = dispatch_find(q->route.kind, q->method);
     if (!q->does)
         return dispatch_refuse(q);

@@ -75,8 +75,7 @@ static int parse_reference(const char *name, const char *s, size_t n, struct rou
     if (copy_reference(s, n, text, sizeof(text), err) < 0)
         return -1;
     bool is_digest = strchr(text, ':') != NULL;
-    if (is_digest || digest_wanted)
-        ret->about = RESOURCE_DIGEST;
+    ret->about = is_digest || digest_wanted ? RESOURCE_DIGEST : RESOURCE_MANIFEST;
     if (digest_wanted && !is_digest)
         return err_set(err, ERR_INVALID, "\"%.160s\" is not a digest (algorithm:hex)", text);
     struct reference r;

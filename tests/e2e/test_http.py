@@ -297,12 +297,14 @@ class Framing(Http):
                            ("/v2/hf/../org/name/manifests/main", "NAME_INVALID"),
                            ("/v2/hf//org/name/manifests/main", "NAME_INVALID"),
                            ("/v2/hf/org/name/manifests/ma%69n", "NAME_INVALID"),
-                           ("/v2/hf/org/name/manifests/..", "NAME_INVALID"),
                            ("/v2/hf/org/name/manifests/sha256:totallywrong", "DIGEST_INVALID"),
                            ("/v2/hf/org/name/blobs/..%2f..%2fetc", "NAME_INVALID"),
                            ("/v2/hf/org/name/blobs/main", "DIGEST_INVALID")):
             with self.subTest(path):
                 self.check_error(wb.get(path), 400, code)
+        for path in ("/v2/hf/org/name/manifests/..", "/v2/hf/org/name/manifests/.hidden"):
+            self.check_error(wb.get(path), 404, "MANIFEST_UNKNOWN")  # nothing has such a tag
+            self.check_error(wb.request("PUT", path, body=b"{}"), 400, "MANIFEST_INVALID")
         self.assertEqual(hub.count(), 0, "none of them was asked upstream")
 
     def test_absolute_form(self):
