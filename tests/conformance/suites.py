@@ -58,10 +58,15 @@ def run(command, scratch, settings):
     return done.returncode, COLOUR.sub("", (done.stdout + done.stderr).decode(errors="replace"))
 
 
+def fresh_prefix():
+    """Of repositories that nobody has used before."""
+    return f"conformance/{secrets.token_hex(4)}"
+
+
 def newest(program, host, scratch, version, settings):
-    """Runs the newest suite; the repositories are ones that nobody has used before."""
+    """Runs the newest suite."""
     results = os.path.join(scratch, f"results-{secrets.token_hex(4)}")
-    prefix = f"conformance/{secrets.token_hex(4)}"
+    prefix = fresh_prefix()
     status, output = run([program], scratch, {
         "OCI_REGISTRY": host, "OCI_TLS": "disabled", "OCI_REPO1": f"{prefix}/one",
         "OCI_REPO2": f"{prefix}/two", "OCI_VERSION": version, "OCI_LOG": "error",
@@ -80,9 +85,9 @@ def not_passed(path):
         for case in cases if case.get("status") != "passed"]
 
 
-def ginkgo(program, host, scratch, settings):
-    """Runs a suite of the kind that the specification's versions up to 1.1.1 have."""
-    prefix = f"conformance/{secrets.token_hex(4)}"
+def ginkgo(program, host, scratch, prefix, settings):
+    """Runs a suite of the kind that the specification's versions up to 1.1.1 have, in the
+    repositories one and two under a prefix."""
     status, output = run([program, "--ginkgo.v"], scratch, {
         "OCI_ROOT_URL": f"http://{host}", "OCI_NAMESPACE": f"{prefix}/one",
         "OCI_CROSSMOUNT_NAMESPACE": f"{prefix}/two", "OCI_TEST_PULL": "1", "OCI_TEST_PUSH": "1",
