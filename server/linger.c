@@ -43,6 +43,8 @@ enum MHD_Result answer_raw(struct request *q, unsigned status, struct MHD_Respon
     strbuf_printf(&out, "HTTP/1.1 %u %s\r\n", status, MHD_get_reason_phrase_for(status));
     put_date(&out);
     MHD_get_response_headers(r, put_header, &out);
+    if (!MHD_get_response_header(r, "Connection")) /* it was made before this was known */
+        strbuf_puts(&out, "Connection: close\r\n");
     strbuf_printf(&out, "Content-Length: %zu\r\n\r\n", len);
     if (!q->is_head)
         strbuf_put(&out, text, len);

@@ -73,6 +73,7 @@ static void fake_init(void)
 }
 
 static void fake_push_done(void);
+static void fake_uploads_done(void);
 
 static void fake_done(void)
 {
@@ -83,6 +84,7 @@ static void fake_done(void)
             close(all[i]->fd);
     }
     fake_push_done();
+    fake_uploads_done();
 }
 
 /* More of the cold blob has come. */
@@ -302,7 +304,7 @@ int store_stats(struct store *s, struct store_stats *ret, struct error *err)
 {
     (void)s;
     (void)err;
-    *ret = (struct store_stats){.blobs = 5, .disk_free = 66};
+    *ret = (struct store_stats){.blobs = 5, .uploads = 3, .disk_free = 66};
     return 0;
 }
 
@@ -314,6 +316,7 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
 }
 
 #include "fakes_push.h"
+#include "fakes_uploads.h"
 
 /* ---- a client ---------------------------------------------------------------------------------
  */

@@ -36,6 +36,17 @@ Test(errors, table)
     expect(ERR_NO_SPACE, RESOURCE_BLOB, 507, "UNAVAILABLE");
     expect(ERR_TOO_LARGE, RESOURCE_MANIFEST, 413, "SIZE_INVALID");
     expect(ERR_CONFLICT, RESOURCE_MANIFEST, 409, "DENIED");
+    expect(ERR_NOT_FOUND, RESOURCE_UPLOAD, 404, "BLOB_UPLOAD_UNKNOWN");
+    expect(ERR_INVALID, RESOURCE_UPLOAD, 400, "BLOB_UPLOAD_INVALID");
+    expect(ERR_DIGEST_MISMATCH, RESOURCE_UPLOAD, 400, "DIGEST_INVALID");
+    expect(ERR_UNSUPPORTED, RESOURCE_UPLOAD, 400, "DIGEST_INVALID");
+    expect(ERR_CONFLICT, RESOURCE_UPLOAD, 409, "BLOB_UPLOAD_INVALID");
+    expect(ERR_NO_SPACE, RESOURCE_UPLOAD, 507, "UNAVAILABLE");
+    expect(ERR_BUSY, RESOURCE_UPLOAD, 503, "UNAVAILABLE");
+    expect(ERR_INVALID, RESOURCE_PUSH, 400, "MANIFEST_INVALID");
+    expect(ERR_DIGEST_MISMATCH, RESOURCE_PUSH, 400, "DIGEST_INVALID");
+    expect(ERR_TOO_LARGE, RESOURCE_PUSH, 413, "SIZE_INVALID");
+    expect(ERR_CONFLICT, RESOURCE_PUSH, 409, "DENIED");
     expect(ERR_IO, RESOURCE_BLOB, 500, "UNKNOWN");
     expect(ERR_NOMEM, RESOURCE_BLOB, 500, "UNKNOWN");
     expect(ERR_INTERNAL, RESOURCE_BLOB, 500, "UNKNOWN");
@@ -68,7 +79,7 @@ Test(errors, own_failures_tell_the_client_nothing)
 Test(errors, every_code_is_mapped)
 {
     for (int code = ERR_NOT_FOUND; code <= ERR_INTERNAL; code++)
-        for (int about = RESOURCE_NONE; about <= RESOURCE_DIGEST; about++) {
+        for (int about = RESOURCE_NONE; about <= RESOURCE_PUSH; about++) {
             struct error_answer a = answer((enum err_code)code, (enum resource)about, 0);
             cr_expect_geq(a.status, 400);
             cr_expect_leq(a.status, 599);

@@ -89,3 +89,51 @@ Test(range, none_match)
     cr_expect_not(etag_none_match(",", ETAG));
     cr_expect_not(etag_none_match("\"\"", ETAG));
 }
+
+Test(range, of_a_piece)
+{
+    static const struct {
+        const char *text;
+        bool good;
+        uint64_t first, length;
+    } pieces[] = {
+        {"0-0", true, 0, 1},
+        {"0-1023", true, 0, 1024},
+        {"1024-2047", true, 1024, 1024},
+        {" 5-6 ", true, 5, 2},
+        {"bytes 0-9", true, 0, 10},
+        {"bytes=0-9", true, 0, 10},
+        {"Bytes 0-9/10", true, 0, 10},
+        {"bytes 0-9/*", true, 0, 10},
+        {"0-9/10", true, 0, 10},
+        {"0-9223372036854775806", true, 0, 9223372036854775807u},
+        {"", false, 0, 0},
+        {"0", false, 0, 0},
+        {"-", false, 0, 0},
+        {"0-", false, 0, 0},
+        {"-5", false, 0, 0},
+        {"5-4", false, 0, 0},
+        {"a-b", false, 0, 0},
+        {"0 - 5", false, 0, 0},
+        {"0-5x", false, 0, 0},
+        {"0-5/", false, 0, 0},
+        {"0-5/5", false, 0, 0},
+        {"0-5/6/7", false, 0, 0},
+        {"0-5,6-7", false, 0, 0},
+        {"+0-5", false, 0, 0},
+        {"0x0-0x5", false, 0, 0},
+        {"bytes", false, 0, 0},
+        {"byte 0-5", false, 0, 0},
+        {"bytes0-5", false, 0, 0},
+        {"0-9223372036854775807", false, 0, 0},
+        {"0-18446744073709551616", false, 0, 0},
+        {"18446744073709551615-18446744073709551615", false, 0, 0},
+    };
+    for (unsigned i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+        uint64_t first = 0, length = 0;
+        cr_expect_eq(range_of_piece(pieces[i].text, &first, &length), pieces[i].good, "\"%s\"",
+                     pieces[i].text);
+        cr_expect_eq(first, pieces[i].first, "\"%s\"", pieces[i].text);
+        cr_expect_eq(length, pieces[i].length, "\"%s\"", pieces[i].text);
+    }
+}

@@ -41,9 +41,15 @@ static const struct route_case cases[] = {
     {"/v2/a/blobs/" SHA, 0, ROUTE_BLOB, "a", SHA, 0},
     {"/v2/a/referrers/" SHA, 0, ROUTE_REFERRERS, "a", SHA, 0},
     {"/v2/a/tags/list", 0, ROUTE_TAGS, "a", NULL, 0},
-    {"/v2/a/blobs/uploads", 0, ROUTE_UPLOAD, "a", NULL, 0},
-    {"/v2/a/blobs/uploads/", 0, ROUTE_UPLOAD, "a", NULL, 0},
+    {"/v2/a/blobs/uploads", 0, ROUTE_UPLOADS, "a", NULL, 0},
+    {"/v2/a/blobs/uploads/", 0, ROUTE_UPLOADS, "a", NULL, 0},
     {"/v2/a/blobs/uploads/5c0d", 0, ROUTE_UPLOAD, "a", NULL, 0},
+    {"/v2/a/blobs/uploads/5c0d/", 0, ROUTE_UNKNOWN, NULL, NULL, 0},
+    {"/v2/a/blobs/uploads/uploads", 0, ROUTE_UPLOAD, "a", NULL, 0},
+    {"/v2/blobs/uploads/", 0, ROUTE_UNKNOWN, NULL, NULL, 0},
+    {"/v2/blobs/uploads", 0, ROUTE_UNKNOWN, NULL, NULL, 0},
+    {"/v2/a/blobs/uploads/blobs/uploads/", 0, ROUTE_UPLOADS, "a/blobs/uploads", NULL, 0},
+    {"/v2/-a/blobs/uploads/", -1, ROUTE_UPLOADS, NULL, NULL, RESOURCE_NAME},
     /* names with our own words in them */
     {"/v2/blobs/manifests/tags/manifests/x", 0, ROUTE_MANIFEST, "blobs/manifests/tags", "x", 0},
     {"/v2/a/manifests/tags/list", 0, ROUTE_TAGS, "a/manifests", NULL, 0},
@@ -62,7 +68,7 @@ static const struct route_case cases[] = {
     {"/v2/a b/tags/list", -1, ROUTE_TAGS, NULL, NULL, RESOURCE_NAME},
     {"/v2/-a/tags/list", -1, ROUTE_TAGS, NULL, NULL, RESOURCE_NAME},
     {"/v2/a/manifests/%2e%2e", -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_NAME},
-    {"/v2/a/manifests/..", -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_NAME},
+    {"/v2/a/manifests/..", -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_MANIFEST},
     {"/v2/a/manifests/x%00", -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_NAME},
     {"/v2/a/manifests/x%", -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_NAME},
     {"/v2/a/manifests/sha256%253A" HEX64, -1, ROUTE_MANIFEST, NULL, NULL, RESOURCE_NAME},
@@ -81,6 +87,9 @@ static const struct route_case cases[] = {
     {"/admin/v1/references/", -1, ROUTE_ADMIN_REFERENCE, NULL, NULL, RESOURCE_MANIFEST},
     {"/admin/v1/references/a/b@v1", -1, ROUTE_ADMIN_REFERENCE, NULL, NULL, RESOURCE_MANIFEST},
     {"/admin/v1/references/../b:v1", -1, ROUTE_ADMIN_REFERENCE, NULL, NULL, RESOURCE_MANIFEST},
+    {"/admin/v1/history/a/b:v1", 0, ROUTE_ADMIN_HISTORY, "a/b", "v1", 0},
+    {"/admin/v1/history/a/b", -1, ROUTE_ADMIN_HISTORY, NULL, NULL, RESOURCE_MANIFEST},
+    {"/admin/v1/history/a/b@" SHA, -1, ROUTE_ADMIN_HISTORY, NULL, NULL, RESOURCE_MANIFEST},
 };
 
 Test(route, table)
@@ -105,6 +114,30 @@ Test(route, table)
         else
             strcpy(text, r.ref.tag);
         cr_expect_str_eq(text, c->tag_or_digest ? c->tag_or_digest : "", "%s", c->path);
+    }
+}
+
+Test(route, upload_ids)
+{
+    static const char id[] = "0123456789abcdef0123456789abcdef";
+    static const struct {
+        const char *last, *want;
+    } ids[] = {
+        {id, id},
+        {"0123456789abcdef0123456789abcde", ""},
+        {"0123456789abcdef0123456789abcdef0", ""},
+        {"0123456789ABCDEF0123456789ABCDEF", ""},
+        {"0123456789abcdef0123456789abcde%30", ""},
+        {"..", ""},
+    };
+    char path[256];
+    for (unsigned i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        struct route r;
+        snprintf(path, sizeof(path), "/v2/a/b/blobs/uploads/%s", ids[i].last);
+        cr_expect_eq(route_parse(path, &r, NULL), 0);
+        cr_expect_eq(r.kind, ROUTE_UPLOAD);
+        cr_expect_eq(r.about, RESOURCE_UPLOAD);
+        cr_expect_str_eq(r.upload, ids[i].want);
     }
 }
 
@@ -190,6 +223,22 @@ Test(query, get)
         if (got > 0)
             cr_expect_str_eq(buf, q[i].value, "%s", q[i].query);
     }
+}
+
+Test(query, get_nth)
+{
+    char buf[16] = "";
+    struct error err = ERROR_INIT;
+    static const char q[] = "tag=a&x=1&tag=b&tag=%zz&tag";
+    cr_expect_eq(query_get_nth(q, "tag", 0, buf, sizeof(buf), &err), 1);
+    cr_expect_str_eq(buf, "a");
+    cr_expect_eq(query_get_nth(q, "tag", 1, buf, sizeof(buf), &err), 1);
+    cr_expect_str_eq(buf, "b");
+    cr_expect_eq(query_get_nth(q, "tag", 2, buf, sizeof(buf), &err), -1);
+    cr_expect_eq(query_get_nth(q, "tag", 3, buf, sizeof(buf), &err), 1);
+    cr_expect_str_eq(buf, "");
+    cr_expect_eq(query_get_nth(q, "tag", 4, buf, sizeof(buf), &err), 0);
+    cr_expect_eq(query_get_nth(NULL, "tag", 0, buf, sizeof(buf), &err), 0);
 }
 
 Test(query, count)
