@@ -59,7 +59,8 @@ class Weighbridge:
     """One running server. start() again after stop() or kill() runs a new one on
     the same data (and, unless `port` was given, on another port)."""
 
-    def __init__(self, hub_url=None, data=None, args=(), env=None, config=None, port=0):
+    def __init__(self, hub_url=None, data=None, args=(), env=None, config=None, port=0,
+                 program=None):
         self.scratch = tempfile.mkdtemp(prefix="weighbridge-e2e-")
         self.data = data or os.path.join(self.scratch, "data")
         self.args = ["serve", "--listen", f"127.0.0.1:{port}", "--data", self.data]
@@ -76,6 +77,7 @@ class Weighbridge:
         self.env["HOME"] = self.scratch
         self.env.update(env or {})
         self.log_path = os.path.join(self.scratch, "log")
+        self.program = program or binary()
         self.process = self.url = None
         self.start()
 
@@ -84,7 +86,7 @@ class Weighbridge:
     def start(self):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [binary(), *self.args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                [self.program, *self.args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, env=self.env, cwd=self.scratch)
         watchdog = threading.Timer(START_S, self.process.kill)
         watchdog.start()

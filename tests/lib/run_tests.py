@@ -20,6 +20,7 @@ SANITIZERS = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:second_deadlock_stack=1",
 }
 SUITE_LIMIT_S = 1200
+TSAN_LOAD_S = 15
 
 
 def jobs():
@@ -76,8 +77,8 @@ def suites(*patterns):
     return [os.path.relpath(p, ROOT) for p in found]
 
 
-def python_suite(tally, path, preset, label=""):
-    env = dict(os.environ, **SANITIZERS)
+def python_suite(tally, path, preset, label="", **more):
+    env = {**os.environ, **SANITIZERS, **more}
     env["WEIGHBRIDGE_BIN"] = os.path.join(ROOT, "build", preset, "weighbridge")
     env["WEIGHBRIDGE_RELEASE_BIN"] = os.path.join(ROOT, "build", "release", "weighbridge")
     env["WEIGHBRIDGE_BUILD"] = preset
@@ -119,6 +120,24 @@ def conformance(tally):
             python_suite(tally, path, "release")
 
 
+def faults(tally):
+    """Crashes: at random moments of the program as it is shipped, and at each named point."""
+    if build(tally, "release", "weighbridge"):
+        python_suite(tally, "tests/faults/test_kill.py", "release")
+    if build(tally, "asan", "weighbridge", "weighbridge_faults"):
+        python_suite(tally, "tests/faults/test_points.py", "asan", " (asan)")
+
+
+def load(tally):
+    """Many clients at once: in CI for a minute."""
+    seconds = os.environ.get("WEIGHBRIDGE_LOAD_S") or ("60" if tally.ci else "15")
+    if build(tally, "release", "weighbridge"):
+        python_suite(tally, "tests/load/test_load.py", "release", WEIGHBRIDGE_LOAD_S=seconds)
+    if build(tally, "tsan", "weighbridge"):
+        python_suite(tally, "tests/load/test_load.py", "tsan", " (tsan)",
+                     WEIGHBRIDGE_LOAD_S=str(min(float(seconds), TSAN_LOAD_S)))
+
+
 # --- everything else -----------------------------------------------------------------------------
 
 
@@ -140,9 +159,9 @@ def bench(tally):
 
 
 STEPS = {f.__name__: f for f in (
-    unit, stress, hub, e2e, conformance, clients, e2e_tsan, lint, fuzz, bench)}
+    unit, stress, hub, e2e, conformance, clients, faults, load, e2e_tsan, lint, fuzz, bench)}
 QUICK = ("unit", "e2e")
-NORMAL = ("unit", "stress", "hub", "e2e", "conformance", "clients")
+NORMAL = ("unit", "stress", "hub", "e2e", "conformance", "clients", "faults", "load")
 FULL = tuple(STEPS)
 
 
