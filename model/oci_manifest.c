@@ -298,7 +298,7 @@ static int take_descriptor(struct parse *p, struct json_scan *s, enum oci_role r
     return 0;
 }
 
-static int add_part(struct parse *p, struct json_scan *s, enum oci_role role, struct error *err)
+static int add_part(struct parse *p, const struct oci_descriptor *d, struct error *err)
 {
     struct oci_manifest *m = p->m;
     if (m->n_parts == p->cap) {
@@ -309,15 +309,14 @@ static int add_part(struct parse *p, struct json_scan *s, enum oci_role role, st
         m->parts = parts;
         p->cap = cap;
     }
-    if (take_descriptor(p, s, role, &m->parts[m->n_parts], err) < 0)
-        return -1;
-    m->n_parts++;
+    m->parts[m->n_parts++] = *d;
     return 0;
 }
 
 static int take_list(struct parse *p, const struct value *v, const char *name, enum oci_role role,
                      struct error *err)
 {
+    struct oci_descriptor d;
     struct json_scan s;
     int more;
     if (!is_set(v))
@@ -326,19 +325,23 @@ static int take_list(struct parse *p, const struct value *v, const char *name, e
     if (json_scan_open(&s, '[', name, err) < 0)
         return -1;
     for (size_t i = 0; (more = json_scan_more(&s, ']', i == 0, name, err)) > 0; i++)
-        if (add_part(p, &s, role, err) < 0)
+        if (take_descriptor(p, &s, role, &d, err) < 0 || add_part(p, &d, err) < 0)
             return err_wrap(err, "%s[%zu]", name, i);
     return more;
 }
 
+/* Its type stands in for an artifact type that is not there. */
 static int take_config(struct parse *p, const struct value *v, struct error *err)
 {
+    struct oci_descriptor d;
     struct json_scan s;
     if (!is_set(v))
         return 0;
     scan_value(&s, v);
-    if (add_part(p, &s, OCI_CONFIG, err) < 0)
+    if (take_descriptor(p, &s, OCI_CONFIG, &d, err) < 0 || add_part(p, &d, err) < 0)
         return err_wrap(err, "config");
+    if (!p->m->artifact_type[0])
+        p->m->artifact_type = d.media_type;
     return 0;
 }
 
@@ -474,8 +477,6 @@ static int take_document(const char *content_type, const struct value top[TOP_KE
     if (kind->required == TOP_ARTIFACT_TYPE && !m->artifact_type[0])
         return err_set(err, ERR_INVALID, "artifactType is empty, which %s must not have",
                        kind->type);
-    if (kind->required == TOP_CONFIG && !m->artifact_type[0])
-        m->artifact_type = m->parts[0].media_type;
     m->media_type = kind->type;
     m->is_index = kind->role == OCI_CHILD;
     return 0;
