@@ -17,12 +17,12 @@ void staged_set_length(struct staged *f, uint64_t length)
 
 void staged_plan_extent(struct staged *f)
 {
-    uint64_t step = f->length;
+    uint64_t step = f->row.synced;
     if (step < EXTENT_STEP_MIN)
         step = EXTENT_STEP_MIN;
     if (step > EXTENT_STEP_MAX)
         step = EXTENT_STEP_MAX;
-    f->next_extent = f->length + step;
+    f->next_extent = f->row.synced + step;
 }
 
 int staged_sync(struct staged *f, struct error *err)

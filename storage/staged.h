@@ -21,7 +21,7 @@ struct staged {
 
 /* Bytes came, or were cut off. */
 void staged_set_length(struct staged *f, uint64_t length);
-/* To be called when a length was set from which writing goes on. */
+/* To be called when the row's extent was set otherwise than by staged_written(). */
 void staged_plan_extent(struct staged *f);
 /* After every write of len bytes: starts write-back, and every step of 4..64 MiB syncs the file and
  * lets the row's extent follow. */

@@ -71,12 +71,10 @@ int upload_begin(struct store *s, const char *repository, enum digest_alg alg,
         staging_remove(s->blobs, row.file, NULL);
     }
     pthread_mutex_lock(&t->lock);
-    if (x) {
-        staged_plan_extent(&x->file);
+    if (x)
         session_insert(t, x);
-    } else {
+    else
         t->n--;
-    }
     pthread_mutex_unlock(&t->lock);
     if (!x)
         return -1;

@@ -105,6 +105,7 @@ struct session *session_new(struct store *s, const struct incoming_row *row, str
         return NULL;
     }
     x->file = (struct staged){.store = s, .row = *row, .fd = -1};
+    staged_plan_extent(&x->file);
     session_touch(x);
     return x;
 }
@@ -143,7 +144,6 @@ int upload_adopt(struct store *s, const struct incoming_row *row, uint64_t lengt
     x->active_ms -= (int64_t)age_s * 1000;
     x->size = x->acked = x->allocated = length;
     staged_set_length(&x->file, length);
-    staged_plan_extent(&x->file);
     struct uploads *t = s->uploads;
     pthread_mutex_lock(&t->lock);
     session_insert(t, x);
@@ -208,6 +208,11 @@ int session_rewind(struct session *x, struct error *err)
         return err_errno(err, "truncate %s/incoming/%s", f->store->dir, f->row.file);
     x->allocated = to; /* the cut gave back the rest */
     staged_plan_extent(f);
+    /* As long as what is synced: the length says again what is there. */
+    if (to <= f->row.synced && strncmp(f->row.owner, NO_BOOT, OWNER_BOOT) == 0) {
+        memcpy(f->row.owner, f->store->owner, sizeof(f->row.owner));
+        meta_incoming_put(f->store->meta, &f->row, NULL);
+    }
     return 0;
 }
 
@@ -223,11 +228,7 @@ void session_lose_unsynced(struct session *x)
     pthread_mutex_unlock(&t->lock);
     f->sync_failed = false;
     staged_disown_length(f, NULL);
-    if (session_rewind(x, NULL) < 0)
-        return;
-    /* As long as what is synced: it says again what is there. */
-    memcpy(f->row.owner, f->store->owner, sizeof(f->row.owner));
-    meta_incoming_put(f->store->meta, &f->row, NULL);
+    session_rewind(x, NULL);
 }
 
 int session_remove(struct session *x, struct error *err)
