@@ -12,6 +12,7 @@
 #define FIRST_BYTES 8192u                      /* most manifests are smaller */
 #define MEMORY_MAX ((size_t)128 * 1024 * 1024) /* of all that are being received at once */
 #define TAGS_MAX 100u                          /* "?tag=" of one push */
+#define TAGS_LINE 512u                         /* of an answer's header */
 #define MISSING_MAX 100u                       /* named in one answer */
 
 struct push {
@@ -233,6 +234,21 @@ static enum MHD_Result reply_missing(struct request *q, const struct missing *m,
     return reply_text(q, 404, "application/json", &body);
 }
 
+/* Several to a line: there are clients that take no answer with more than a hundred of them. */
+static bool put_tags(struct MHD_Response *r, const struct push *p)
+{
+    _cleanup_strbuf_ struct strbuf line = STRBUF_INIT;
+    bool ok = true;
+    for (size_t i = 0; ok && i < p->n_tags; i++) {
+        strbuf_printf(&line, "%s%s", line.len ? ", " : "", p->tags[i]);
+        if (i + 1 < p->n_tags && line.len < TAGS_LINE)
+            continue;
+        ok = !strbuf_failed(&line) && reply_put(r, "OCI-Tag", strbuf_str(&line));
+        strbuf_reset(&line);
+    }
+    return ok;
+}
+
 static enum MHD_Result reply_created(struct request *q, const struct push *p,
                                      const struct digest *digest, const struct oci_manifest *m)
 {
@@ -248,8 +264,7 @@ static enum MHD_Result reply_created(struct request *q, const struct push *p,
      * question can name here. */
     if (m->has_subject && m->subject.digest.alg != DIGEST_NONE)
         ok = ok && reply_put(r, "OCI-Subject", digest_format(&m->subject.digest, subject));
-    for (size_t i = 0; i < p->n_tags; i++)
-        ok = ok && reply_put(r, "OCI-Tag", p->tags[i]);
+    ok = ok && put_tags(r, p);
     if (r && !ok) {
         MHD_destroy_response(r);
         r = NULL;
