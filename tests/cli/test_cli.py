@@ -361,9 +361,12 @@ class Server:
         self.case.fail(f"it ended without the event {event}")
 
     def get(self, path):
+        return self.request("GET", path)
+
+    def request(self, method, path):
         connection = http.client.HTTPConnection(self.url[len("http://"):], timeout=PATIENCE_S)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -384,6 +387,15 @@ class Serve(Case):
                 for name in folders + names:
                     mode = os.lstat(os.path.join(folder, name)).st_mode
                     self.assertEqual(mode & 0o027, 0, name)
+
+    def test_settings_reach_the_store_and_the_api(self):
+        settings = {"WEIGHBRIDGE_LIMITS_UPLOADS": "1", "WEIGHBRIDGE_DELETE": "deny"}
+        with Server(self, env=settings) as s:
+            self.assertEqual(s.request("POST", "/v2/a/blobs/uploads/")[0], 202)
+            status, body = s.request("POST", "/v2/a/blobs/uploads/")
+            self.assertEqual(status, 503, body)
+            status, body = s.request("DELETE", "/v2/a/manifests/v1")
+            self.assertEqual((status, json.loads(body)["errors"][0]["code"]), (405, "UNSUPPORTED"))
 
     def test_descriptors(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
