@@ -45,7 +45,7 @@ class ContainerCase(ClientCase):
         cls.addClassCleanup(daemon.stop)
 
     def setUp(self):
-        self.wb = self.make_weighbridge()
+        self.wb = self.make_weighbridge(self.make_hub().url)
         self.name = f"{self.wb.host}/team/image"
         self.files = os.path.join(self.folder("files"), "fs.tar")
         Path(self.files).write_bytes(tarball(FILES))
@@ -119,6 +119,14 @@ class Docker(ContainerCase):
         self.forget_images()
         self.docker("pull", "--all-tags", self.name)
         self.assertEqual(self.image_id(f"{self.name}:v1"), self.image_id(f"{self.name}:v2"))
+
+
+    def test_a_name_of_the_hubs_is_not_for_images(self):
+        ref = f"{self.wb.host}/hf/org/name:v1"
+        self.docker("import", self.files, ref)
+        said = self.run_refused(*self.program, "push", ref)
+        self.assertIn("denied", said)
+        self.assertIn("local/org/name", said)
 
 
 class Podman(ContainerCase):
@@ -224,9 +232,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
         self.run_client("tar", "-cf", path, "-C", layout.folder, ".")
         self.ctr("images", "import", "--all-platforms", "--no-unpack", "--index-name",
                  f"{self.name}:v1", path)
-        # The outer index of the archive names one image only: itself an index.
-        self.ctr("images", "push", "--plain-http", f"{self.name}:v1",
-                 f"{self.name}:v1")
+        self.ctr("images", "push", "--plain-http", f"{self.name}:v1", f"{self.name}:v1")
         pushed = self.digests()[f"{self.name}:v1"]
         self.forget_images()
         for ref in (f"{self.name}:v1", f"{self.name}@{pushed}"):

@@ -128,6 +128,46 @@ class Oras(OrasCase):
         self.assertEqual(self.discover(ref), {SBOM_TYPE: attached[SBOM_TYPE]})
         self.check_attached(f"{wb.host}/prod/tiny:v1", attached)
 
+    def test_backup_and_restore_with_all_that_is_attached(self):
+        wb, other = self.make_weighbridge(), self.make_weighbridge()
+        ref, to = f"{wb.host}/team/tiny:v1", f"{other.host}/back/tiny"
+        attached = self.attach_both(ref, self.push_model(ref))
+        archive = os.path.join(self.folder("backup"), "tiny.tar")
+        self.oras("backup", "--plain-http", "--include-referrers", "-o", archive, ref)
+        self.oras("restore", "--plain-http", "--input", archive, f"{to}:v1")
+        self.check_model(f"{to}:v1")
+        self.check_attached(f"{to}:v1", attached)
+
+    def test_a_client_that_does_not_trust_the_api(self):
+        """It keeps its own list of what it attached, under a tag made of the digest."""
+        wb = self.make_weighbridge()
+        ref = f"{wb.host}/team/tiny:v1"
+        digest = self.push_model(ref)
+        old = ("--distribution-spec", "v1.1-referrers-tag")
+        folder = self.write(self.folder("attached"), {"sbom.spdx.json": SBOM})
+        said = json.loads(self.oras(
+            "attach", "--plain-http", *old, "--format", "json", "--artifact-type", SBOM_TYPE, ref,
+            f"sbom.spdx.json:{SBOM_TYPE}", cwd=folder))
+        self.assertIn(digest.replace(":", "-"),
+                      self.oras("repo", "tags", "--plain-http", ref.rpartition(":")[0]).split())
+        self.check_attached(ref, {SBOM_TYPE: said["digest"]})
+        self.assertEqual(self.discover(ref, *old), {SBOM_TYPE: said["digest"]})
+
+    def test_tags_that_may_not_move(self):
+        wb = self.make_weighbridge(config={"immutable_tags": [{"repositories": "team/*",
+                                                               "tags": "v*"}]})
+        ref = f"{wb.host}/team/tiny:v1"
+        digest = self.push_model(ref)
+        folder = self.write(self.folder("other"), {"README.md": b"# Other\n"})
+        said = self.run_refused(self.program, "push", "--plain-http", ref, "README.md", cwd=folder)
+        self.assertIn("immutable_tags", said)
+        for what in (ref, f"{wb.host}/team/tiny@{digest}"):
+            self.assertIn("immutable_tags", self.run_refused(
+                self.program, "manifest", "delete", "--plain-http", "--force", what))
+        self.assertEqual(self.push_model(ref), digest, "the same again is no move")
+        self.oras("push", "--plain-http", f"{wb.host}/team/tiny:latest", "README.md", cwd=folder)
+        self.check_model(ref)
+
     def test_parts_one_by_one(self):
         wb = self.make_weighbridge()
         name = f"{wb.host}/team/parts"
@@ -258,6 +298,15 @@ class Crane(ClientCase):
         self.assertIn("MANIFEST_UNKNOWN", self.run_refused(
             self.program, "--insecure", "pull", f"{name}:v2", os.path.join(folder, "no.tar")))
         self.assertEqual(self.exported(f"{copy}:v2"), both)
+
+    def test_deletion_denied(self):
+        wb = self.make_weighbridge(config={"delete": "deny"})
+        folder = self.write(self.folder("layers"), {"one.tar": tarball({"one": b"1"})})
+        ref = f"{wb.host}/team/image:v1"
+        self.crane("append", "-f", "one.tar", "-t", ref, cwd=folder)
+        said = self.run_refused(self.program, "--insecure", "delete", ref)
+        self.assertIn("UNSUPPORTED", said)
+        self.assertEqual(self.exported(ref), {"one": sha256(b"1")})
 
     def test_layout_of_several_platforms(self):
         wb = self.make_weighbridge()

@@ -9,9 +9,12 @@ import faulthandler
 import importlib.util
 import json
 import os
+import re
 import sys
 import time
 import unittest
+
+CLASS = re.compile(r"(?:setUp|tearDown)Class \((.*)\)")
 
 
 class Result(unittest.TextTestResult):
@@ -32,7 +35,8 @@ class Result(unittest.TextTestResult):
         self.stream.flush()
 
     def note(self, test, outcome, why=""):
-        key = (getattr(test, "test_case", None) or test).id()
+        # What becomes of a whole class carries the name of the method that said so.
+        key = CLASS.sub(r"\1", (getattr(test, "test_case", None) or test).id())
         if self.outcomes.get(key, ("",))[0] != "failed":
             self.outcomes[key] = (outcome, why)
 
