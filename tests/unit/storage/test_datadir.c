@@ -4,6 +4,8 @@
 #include <lmdb.h>
 #include <signal.h>
 
+#include "base/fs.h"
+
 TestSuite(datadir, .init = dir_make, .fini = dir_remove, .timeout = 240);
 
 static int try_open(struct error *err)
@@ -104,6 +106,50 @@ Test(datadir, a_newer_format_is_refused_before_anything_is_read)
     cr_assert(try_open(&err) == -1 && err.code == ERR_UNSUPPORTED, "%s", err.text);
     cr_assert(strstr(err.text, "format 3") && strstr(err.text, "format 2"), "%s", err.text);
     cr_assert(strstr(err.text, "newer"), "%s", err.text);
+}
+
+static void assert_version(const char *want)
+{
+    char path[400];
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    snprintf(path, sizeof(path), "%s/VERSION", data_dir());
+    cr_assert(fs_read_file(path, 100, &text, NULL) == 0);
+    cr_assert_str_eq(strbuf_str(&text), want);
+    strbuf_puts(&text, "");
+    snprintf(path, sizeof(path), "%s/VERSION.tmp", data_dir());
+    cr_assert(access(path, F_OK) < 0);
+}
+
+/* What format 1 has is read as it is; what it would not know is written only behind the new
+ * number. */
+Test(datadir, an_older_format_is_raised)
+{
+    struct error err = ERROR_INIT;
+    struct store *s = open_store();
+    struct digest d = put_text(s, "from before");
+    store_close(s);
+    assert_version("weighbridge data format 2\n");
+    write_file("VERSION", "weighbridge data format 1\n");
+    s = open_store();
+    assert_version("weighbridge data format 2\n");
+    assert_blob(s, &d, "from before", 11);
+    store_close(s);
+    cr_assert(try_open(&err) == 0, "%s", err.text);
+    assert_version("weighbridge data format 2\n");
+}
+
+/* A directory that is refused stays as it is. */
+Test(datadir, an_older_format_without_metadata)
+{
+    char path[400];
+    struct error err = ERROR_INIT;
+    struct store *s = open_store();
+    put_text(s, "a blob");
+    store_close(s);
+    write_file("VERSION", "weighbridge data format 1\n");
+    snprintf(path, sizeof(path), "%s/meta/data.mdb", data_dir());
+    cr_assert(unlink(path) == 0 && try_open(&err) == -1 && err.code == ERR_IO);
+    assert_version("weighbridge data format 1\n");
 }
 
 Test(datadir, a_version_that_says_nothing_is_refused)
@@ -261,6 +307,8 @@ static void damage(const char *name, int how, unsigned seed)
     mdb_env_close(env);
 }
 
+static char upload_id[UPLOAD_ID_LEN + 1];
+
 static void make_content(void)
 {
     struct store *s = open_store();
@@ -288,6 +336,12 @@ static void make_content(void)
     cr_assert(writer_open(s, &d, 7, &w, NULL) == 0);
     cr_assert(writer_write(w, "part", 4, 0, NULL) == 0);
     writer_close(w, true);
+    struct upload *u = NULL;
+    uint64_t offset;
+    cr_assert(upload_begin(s, "team/model", DIGEST_SHA256, upload_id, NULL) == 0);
+    cr_assert(upload_open(s, "team/model", upload_id, &u, NULL) == 1);
+    cr_assert(upload_write(u, "piece", 5, NULL) == 0 && upload_ack(u, &offset, NULL) == 0);
+    upload_close(u);
     store_close(s);
 }
 
@@ -298,6 +352,26 @@ static int checked(int r, struct error *err)
         *err = ERROR_INIT;
     }
     return r;
+}
+
+/* A row that is not damaged may say anything; bytes that hash wrongly are never committed. */
+static void use_upload(struct store *s)
+{
+    struct error err = ERROR_INIT;
+    struct digest d = digest_of_text("pieces"), wrong = digest_of_text("wrong");
+    struct upload *u = NULL;
+    uint64_t offset = 0;
+    int r = upload_status(s, "team/model", upload_id, &offset, &err);
+    cr_assert(r >= 0 && offset <= 5);
+    if (checked(upload_open(s, "team/model", upload_id, &u, &err), &err) != 1) {
+        cr_assert(r == 0);
+        return;
+    }
+    cr_assert(upload_commit(u, &wrong, &err) == -1 && err.code == ERR_DIGEST_MISMATCH);
+    cr_assert(upload_write(u, "pieces" + offset, 6 - (size_t)offset, &err) == 0);
+    cr_assert(upload_commit(u, &d, &err) == 0, "%s", err.text);
+    upload_close(u);
+    assert_blob(s, &d, "pieces", 6);
 }
 
 /* Everything may fail, nothing may crash, and what is answered must be right. */
@@ -333,6 +407,7 @@ static void use_all(struct store *s)
     if (checked(store_commit_files_get(s, "hf", "A/b", COMMIT_A, &files, &err), &err) == 1)
         commit_files_done(&files);
     store_mismatch_left(s, &held);
+    use_upload(s);
     checked(store_stats(s, &st, &err), &err);
 }
 

@@ -187,6 +187,54 @@ Test(record, an_incoming_file_name_is_never_a_path)
     }
 }
 
+#define SESSION_FILE "0123456789abcdef0123456789abcdef"
+
+Test(record, uploads_have_more_in_their_row)
+{
+    struct error err = ERROR_INIT;
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    struct incoming_row in = {.kind = INCOMING_UPLOAD,
+                              .file = SESSION_FILE,
+                              .owner = "me",
+                              .size = WRITER_SIZE_UNKNOWN,
+                              .repository = "team/model",
+                              .alg = DIGEST_SHA512},
+                        out;
+    incoming_row_encode(&b, &in);
+    ASSERT_ONLY_WHOLE(incoming_row_decode(b.data, len, &out, &err));
+    cr_assert(out.alg == DIGEST_SHA512 && out.digest.alg == DIGEST_NONE);
+    cr_assert_str_eq(out.repository, "team/model");
+}
+
+/* The names are used as they are: in a path, in a key, in the link of the blob. */
+Test(record, uploads_with_names_that_we_do_not_make)
+{
+    const struct incoming_row good = {.kind = INCOMING_UPLOAD,
+                                      .file = SESSION_FILE,
+                                      .repository = "team/model",
+                                      .alg = DIGEST_SHA256};
+    struct incoming_row bad[7], out;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        bad[i] = good;
+    bad[0].file[31] = '\0';
+    bad[1].file[3] = '/';
+    bad[2].file[0] = '\0';
+    bad[3].repository[0] = '\0';
+    bad[4].repository[0] = '.';
+    bad[5].alg = DIGEST_NONE;
+    bad[6].alg = (enum digest_alg)3;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+        incoming_row_encode(&b, &bad[i]);
+        cr_assert(incoming_row_decode(b.data, b.len, &out, NULL) < 0, "%zu", i);
+    }
+    /* only an upload may lack a digest */
+    struct incoming_row put = {.kind = INCOMING_PUT, .file = SESSION_FILE};
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    incoming_row_encode(&b, &put);
+    cr_assert(incoming_row_decode(b.data, b.len, &out, NULL) < 0);
+}
+
 Test(record, keys)
 {
     char repo[REPOSITORY_MAX + 1], tag[TAG_MAX + 1];
