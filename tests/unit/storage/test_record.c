@@ -145,7 +145,35 @@ Test(record, rows_are_whole_or_damaged)
                         m2;
     manifest_row_encode(&b, &m, needs);
     ASSERT_ONLY_WHOLE(manifest_row_decode(b.data, len, &m2, &err));
-    cr_assert(m2.len == 2 && m2.n_needs == 2);
+    cr_assert(m2.len == 2 && m2.n_needs == 2 && m2.subject.alg == DIGEST_NONE);
+
+    /* Its last field may be left out: such a row says that there is no subject. */
+    strbuf_reset(&b);
+    m.subject = needs[1];
+    manifest_row_encode(&b, &m, needs);
+    for (size_t len = 0; len <= b.len; len++)
+        cr_assert((manifest_row_decode(b.data, len, &m2, NULL) == 0) ==
+                      (len == b.len || len == b.len - 33),
+                  "%zu", len);
+    cr_assert(digest_equal(&m2.subject, &needs[1]));
+
+    strbuf_reset(&b);
+    struct referrer_row ref = {.size = 9,
+                               .media_type = "t",
+                               .artifact_type = "",
+                               .annotations = "{}",
+                               .annotations_len = 2},
+                        ref2;
+    referrer_row_encode(&b, &ref);
+    ASSERT_ONLY_WHOLE(referrer_row_decode(b.data, len, &ref2, &err));
+    cr_assert(ref2.size == 9 && ref2.annotations_len == 2);
+
+    strbuf_reset(&b);
+    struct tag_event e = {.at_ms = 1, .commit = COMMIT_A, .source = "import"}, e2;
+    event_row_encode(&b, &e);
+    ASSERT_ONLY_WHOLE(event_row_decode(b.data, len, &e2, &err));
+    cr_assert(e2.digest.alg == DIGEST_NONE);
+    cr_assert_str_eq(e2.source, "import");
 
     strbuf_reset(&b);
     struct tag t = {.digest = needs[0], .commit = COMMIT_A, .checked_at = 1}, t2;
@@ -252,6 +280,26 @@ Test(record, keys)
     cr_assert(key_get_digest("", 0, &got) == 0);
     key_put(&k, k.data, 200);
     cr_assert(k.overflow);
+    struct digest blob, manifest;
+    const char *name;
+    static const struct digest none = {.alg = DIGEST_NONE};
+    k = key_of_use(&d, repo, &d);
+    cr_assert(key_get_use(k.data, k.len, &blob, &name, &manifest) && strcmp(name, repo) == 0);
+    cr_assert(digest_equal(&blob, &d) && digest_equal(&manifest, &d));
+    cr_assert(!key_get_use(k.data, k.len - 1, &blob, &name, &manifest));
+    cr_assert(!key_get_use(k.data, k.len - 65, &blob, &name, &manifest), "a prefix is no use");
+    cr_assert(!key_get_use(k.data, 66, &blob, &name, &manifest));
+    k = key_of_use(&d, repo, &none);
+    cr_assert(key_get_use(k.data, k.len, &blob, &name, &manifest) && manifest.alg == DIGEST_NONE);
+    k = key_of_referrer(repo, &d, &d);
+    cr_assert(!k.overflow && k.len == REPOSITORY_MAX + 1 + 130);
+    uint64_t sequence = 0;
+    k = key_of_event(repo, tag, 0x0102030405060708u);
+    struct key prefix = key_of_history(repo, tag), before = key_of_event(repo, tag, 0xffu);
+    cr_assert(!k.overflow && key_get_sequence(k.data, k.len, &prefix, &sequence));
+    cr_assert(sequence == 0x0102030405060708u);
+    cr_assert(!key_get_sequence(k.data, k.len - 1, &prefix, &sequence));
+    cr_assert(memcmp(before.data, k.data, k.len) < 0);
     /* a name cannot run into the next part */
     struct key a = key_of_tag("ab", "c"), b = key_of_tag("a", "bc");
     cr_assert(a.len != b.len || memcmp(a.data, b.data, a.len) != 0);
