@@ -14,16 +14,10 @@ static enum MHD_Result refuse_all(struct request *q)
 
 static int delete_manifest(struct request *q, struct error *err)
 {
-    char source[96], why[sizeof(err->text)];
+    char source[96];
     struct tag_guard guard = request_tag_guard(q);
     request_source(q, "delete", source, sizeof(source));
-    if (store_remove(q->server->store, &q->route.ref, &guard, source, err) == 0)
-        return 0;
-    if (err->code != ERR_CONFLICT)
-        return -1;
-    snprintf(why, sizeof(why), "%s", err->text);
-    return err_set(err, ERR_CONFLICT,
-                   "%.700s; \"immutable_tags\" of this server forbids to remove it", why);
+    return store_remove(q->server->store, &q->route.ref, &guard, source, err);
 }
 
 /* A blob that an upstream has would be asked for again at once, or stay away for ever because its

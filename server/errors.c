@@ -78,6 +78,8 @@ static void answer_to_push(const struct error *err, enum resource about, struct 
         a->code = "DIGEST_INVALID";
     } else if (about == RESOURCE_UPLOAD && err->code == ERR_UNSUPPORTED) { /* an algorithm */
         a->code = "DIGEST_INVALID";
+    } else if (about == RESOURCE_PUSH && err->code == ERR_UNSUPPORTED) {
+        a->code = "MANIFEST_INVALID"; /* podman tries another type of manifest then */
     } else if (about == RESOURCE_UPLOAD && err->code == ERR_CONFLICT) { /* taken over */
         a->code = "BLOB_UPLOAD_INVALID";
     }

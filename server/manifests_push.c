@@ -262,7 +262,7 @@ static enum MHD_Result reply_created(struct request *q, const struct push *p,
               reply_put(r, "Docker-Content-Digest", text);
     /* Without the header a client keeps the list itself, under a tag: right for a subject that no
      * question can name here. */
-    if (m->has_subject && m->subject.digest.alg != DIGEST_NONE)
+    if (m->has_subject && m->subject.digest.alg)
         ok = ok && reply_put(r, "OCI-Subject", digest_format(&m->subject.digest, subject));
     ok = ok && put_tags(r, p);
     if (r && !ok) {
@@ -318,17 +318,8 @@ static enum MHD_Result store_push(struct request *q, const struct push *p,
     };
     if (store_manifest_push(q->server->store, &record, &absent, &err) == 0)
         return reply_created(q, p, digest, m);
-    if (err.code == ERR_NOT_FOUND && absent.n) {
-        if (take_missing(&missing, &absent, &err) == 0)
-            return reply_missing(q, &missing, false);
-    } else if (err.code == ERR_CONFLICT) {
-        char why[sizeof(err.text)];
-        snprintf(why, sizeof(why), "%s", err.text);
-        err_set(&err, ERR_CONFLICT,
-                "%.700s; \"immutable_tags\" of this server forbids to move it: "
-                "push under another tag",
-                why);
-    }
+    if (err.code == ERR_NOT_FOUND && absent.n && take_missing(&missing, &absent, &err) == 0)
+        return reply_missing(q, &missing, false);
     return reply_error(q, RESOURCE_PUSH, &err);
 }
 
@@ -353,16 +344,10 @@ static enum MHD_Result push_end(struct request *q)
     struct digest digest;
     if (q->body_failed)
         return reply_error(q, RESOURCE_PUSH, &q->body_error);
-    if (check_digest(q, p, &digest, &err) < 0)
+    if (check_digest(q, p, &digest, &err) < 0 || read_manifest(q, p, &m, &err) < 0)
         return reply_error(q, RESOURCE_PUSH, &err);
-    if (read_manifest(q, p, &m, &err) < 0) {
-        /* Podman tries another manifest type when it sees this code. */
-        q->error = err;
-        if (err.code == ERR_UNSUPPORTED)
-            return reply_refusal(q, 400, "MANIFEST_INVALID", NULL, err.text);
-        return reply_error(q, RESOURCE_PUSH, &err);
-    }
-    if (u && !m.has_subject) {
+    /* One of an algorithm that is not held would be listed nowhere. */
+    if (u && !(m.has_subject && m.subject.digest.alg)) {
         refuse_mirror(q, u, &err);
         return reply_error(q, RESOURCE_PUSH, &err);
     }

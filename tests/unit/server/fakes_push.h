@@ -86,7 +86,8 @@ int store_manifest_push(struct store *s, const struct push_record *r,
     for (size_t i = 0; i < r->n_tags && fake_taken_tag; i++)
         if (strcmp(r->tags[i], fake_taken_tag) == 0 && r->guard &&
             r->guard->is_immutable(r->guard->ctx, r->repository, r->tags[i]))
-            return err_set(err, ERR_CONFLICT, "the tag \"%s\" points at sha256:1234", r->tags[i]);
+            return err_set(err, ERR_CONFLICT, "%s (immutable_tags) points at sha256:1234",
+                           r->tags[i]);
     keep_push(r);
     return 0;
 }
@@ -130,7 +131,7 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
         return err_set(err, ERR_NOT_FOUND, "nothing to remove");
     const char *tag = r->is_digest ? fake_taken_tag : r->tag;
     if (tag && guard && guard->is_immutable(guard->ctx, r->repository, tag))
-        return err_set(err, ERR_CONFLICT, "the tag \"%s\" is there", tag);
+        return err_set(err, ERR_CONFLICT, "%s is there (immutable_tags)", tag);
     snprintf(fake_removed_by, sizeof(fake_removed_by), "%s", source);
     atomic_fetch_add(&fake_removed, 1);
     return 0;
