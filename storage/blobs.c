@@ -355,15 +355,21 @@ static int seal(struct blobs *b, const struct digest *d, const struct blob_name 
     return 0;
 }
 
-int staging_publish(struct blobs *b, const char *file, int fd, const struct digest *d,
-                    struct error *err)
+int staging_sync(struct blobs *b, const char *file, int fd, struct error *err)
+{
+    int rc;
+    do {
+        rc = fdatasync(fd);
+    } while (rc < 0 && errno == EINTR);
+    return rc < 0 ? err_errno(err, "sync %s/incoming/%s", b->dir, file) : 0;
+}
+
+int staging_publish(struct blobs *b, const char *file, const struct digest *d, struct error *err)
 {
     if (check_digest(d, err) < 0)
         return -1;
     struct blob_name n = name_of(d);
     _cleanup_close_ int folder = -1;
-    if (fdatasync(fd) < 0)
-        return err_errno(err, "sync %s/incoming/%s", b->dir, file);
     fault_point("put.synced");
     if (open_folder(b, d, n.folder, &folder, err) < 0)
         return -1;

@@ -50,10 +50,11 @@ int staging_each(struct blobs *b, int (*fn)(void *ctx, const char *file, struct 
 int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct error *err);
 /* Starts writing out what is dirty; does not wait for it. Only a hint: cannot fail. */
 void staging_flush(int fd);
-/* The file becomes the blob: synced, renamed, read-only, folder synced. The descriptor stays good.
- * After a failure the file may have either name. */
-int staging_publish(struct blobs *b, const char *file, int fd, const struct digest *d,
-                    struct error *err);
+/* What was written is on disk. After a failure a later success says nothing of those bytes. */
+int staging_sync(struct blobs *b, const char *file, int fd, struct error *err);
+/* The file, which is synced, becomes the blob: renamed, read-only, folder synced. Descriptors stay
+ * good. After a failure the file may have either name. */
+int staging_publish(struct blobs *b, const char *file, const struct digest *d, struct error *err);
 /* What is left to do for a file that was renamed before a crash. */
 int blobs_seal(struct blobs *b, const struct digest *d, struct error *err);
 

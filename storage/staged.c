@@ -1,8 +1,6 @@
 #include "storage/staged.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define FLUSH_STEP (8 * MIB)       /* start write-back, so that the last sync is short */
@@ -27,14 +25,10 @@ void staged_plan_extent(struct staged *f)
 
 int staged_sync(struct staged *f, struct error *err)
 {
-    int rc;
-    do {
-        rc = fdatasync(f->fd);
-    } while (rc < 0 && errno == EINTR);
-    if (rc == 0)
-        return 0;
-    f->sync_failed = true; /* the next one may succeed without these bytes */
-    return err_errno(err, "sync %s/incoming/%s", f->store->dir, f->row.file);
+    int r = staging_sync(f->store->blobs, f->row.file, f->fd, err);
+    if (r < 0)
+        f->sync_failed = true;
+    return r;
 }
 
 int staged_written(struct staged *f, size_t len, struct error *err)

@@ -110,7 +110,7 @@ static int publish(struct session *x, struct error *err)
         return -1;
     }
     f->row.synced = f->length;
-    if (staging_publish(s->blobs, f->row.file, f->fd, &f->row.digest, err) < 0) {
+    if (staging_publish(s->blobs, f->row.file, &f->row.digest, err) < 0) {
         uint64_t unused;
         x->renamed = staging_stat(s->blobs, f->row.file, &unused, NULL, NULL) == 0;
         return -1;

@@ -329,8 +329,9 @@ int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
         if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
             return -1;
     }
-    if (staging_publish(s->blobs, w->file.row.file, w->file.fd, &w->file.row.digest, &w->failure) <
-        0) {
+    if (staged_sync(&w->file, &w->failure) < 0)
+        return fail(w, err);
+    if (staging_publish(s->blobs, w->file.row.file, &w->file.row.digest, &w->failure) < 0) {
         uint64_t unused;
         w->renamed = staging_stat(s->blobs, w->file.row.file, &unused, NULL, NULL) == 0;
         return fail(w, err);
@@ -413,7 +414,8 @@ static int put_new(struct store *s, const struct incoming_row *row, int fd, cons
     if (fs_pwrite_all(fd, data, len, 0, err) < 0)
         return err_wrap(err, "%s/incoming/%s", s->dir, row->file);
     fault_point("put.written");
-    if (staging_publish(s->blobs, row->file, fd, &row->digest, err) < 0)
+    if (staging_sync(s->blobs, row->file, fd, err) < 0 ||
+        staging_publish(s->blobs, row->file, &row->digest, err) < 0)
         return -1;
     if (meta_blob_commit(s->meta, &row->digest, len, row, err) < 0)
         return -1;
