@@ -52,7 +52,9 @@ class OrasCase(ClientCase):
         """Pushes the files of a model; returns the manifest's digest."""
         folder = self.write(self.folder("model"), MODEL)
         Path(folder, "config.json").write_text('{"descriptor": {"name": "tiny"}}')
+        # Without a time of its own it writes the time of day, and each push is another manifest.
         self.oras("push", "--plain-http", ref, "--artifact-type", MODEL_TYPE,
+                  "--annotation", "org.opencontainers.image.created=2026-01-01T00:00:00Z",
                   "--config", f"config.json:{CONFIG_TYPE}",
                   *(f"{path}:{WEIGHTS_TYPE if 'model' in path else DOC_TYPE}" for path in MODEL),
                   cwd=folder)
