@@ -23,6 +23,7 @@ static int make_files(struct store *s, struct incoming_row *row, struct error *e
     if (random_hex(row->file, UPLOAD_ID_LEN / 2, err) < 0 ||
         staging_create(s->blobs, row->file, &fd, err) < 0)
         return -1;
+    fault_point("upload.created");
     if (meta_incoming_put(s->meta, row, err) < 0) {
         staging_remove(s->blobs, row->file, NULL);
         return -1;
@@ -141,11 +142,24 @@ static int resume(struct session *x, struct error *err)
     return session_rewind(x, err) < 0 ? -1 : 1;
 }
 
-/* Ends the work of a caller who has no use for the session. */
+/* Gives back what only a hold needs. */
+static void let_go(struct session *x)
+{
+    struct staged *f = &x->file;
+    if (f->fd < 0)
+        return;
+    if (x->allocated > f->length && ftruncate(f->fd, (off_t)f->length) == 0)
+        x->allocated = f->length;
+    close(f->fd);
+    f->fd = -1;
+}
+
+/* The end of a hold; the caller has set busy. */
 static void give_up(struct upload *u, bool gone)
 {
     struct session *x = u->session;
     struct uploads *t = x->file.store->uploads;
+    let_go(x);
     pthread_mutex_lock(&t->lock);
     if (x->holder == u)
         x->holder = NULL;
@@ -337,18 +351,6 @@ int upload_commit(struct upload *u, const struct digest *d, struct error *err)
     return 0;
 }
 
-/* Gives back what only a hold needs. */
-static void let_go(struct session *x)
-{
-    struct staged *f = &x->file;
-    if (f->fd < 0)
-        return;
-    if (x->allocated > f->length && ftruncate(f->fd, (off_t)f->length) == 0)
-        x->allocated = f->length;
-    close(f->fd);
-    f->fd = -1;
-}
-
 void upload_close(struct upload *u)
 {
     if (!u)
@@ -356,7 +358,6 @@ void upload_close(struct upload *u)
     struct session *x = u->session;
     struct uploads *t = x->file.store->uploads;
     if (session_enter(u, NULL) == 0) {
-        let_go(x);
         give_up(u, false);
         return;
     }
