@@ -1,6 +1,6 @@
-/* Holds: links to blobs that no manifest of their repository needs (yet, or any more). A hold is a
- * row among the uses with no manifest in the manifest's place, so whoever asks whether anybody
- * needs a blob counts it; its value is when it was made. storage/push.h says why there are any. */
+/* Holds: a blob that was pushed stays for a while without a manifest that needs it. A hold is a row
+ * among the uses with no manifest in the manifest's place, so whoever asks whether anybody needs a
+ * blob counts it; its value is when it was made. storage/push.h says why there are any. */
 #include "storage/meta_private.h"
 
 #include <stdio.h>
@@ -71,9 +71,7 @@ int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct
         if (db_put(m, txn, DB_LINKS, &k, &row, err) < 0)
             return -1;
     }
-    r = link_has_manifest(m, txn, repository, d, err);
-    if (r != 0)
-        return r < 0 ? -1 : 0;
+    /* Also beside a manifest that needs it: that one may go before the client's own comes. */
     return hold_put(m, txn, repository, d, now_s, err);
 }
 

@@ -116,7 +116,7 @@ static int release_old_needs(struct meta *m, MDB_txn *txn, const char *repositor
         record_get_digest(&row.needs, &d);
         if (n_needs && bsearch(&d, needs, n_needs, sizeof(d), digest_order))
             continue;
-        if (link_release(m, txn, repository, manifest, &d, err) < 0)
+        if (link_release(m, txn, repository, manifest, !*row.commit, &d, err) < 0)
             return -1;
     }
     return 0;

@@ -36,6 +36,7 @@ struct meta_op {
     int (*run)(struct meta *m, MDB_txn *txn, void *arg, struct error *err);
     void *arg;
     void (*free_arg)(void *arg); /* lazy ones: the queue owns op and arg */
+    size_t bytes;                /* about what it writes, when that is much */
     bool lazy;
     bool done;
     int rc;
@@ -108,6 +109,9 @@ void meta_writer_stop(struct meta *m);
 /* Queues, waits for the commit, gives its result. */
 int meta_write(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
                void *arg, struct error *err);
+/* The same for what writes about so many bytes. */
+int meta_write_large(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
+                     void *arg, size_t bytes, struct error *err);
 /* Queues and returns; arg belongs to the queue, free_arg frees it. Dropped when too many wait. */
 void meta_write_later(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
                       void *arg, void (*free_arg)(void *));
@@ -138,7 +142,7 @@ int name_list_add(struct name_list *l, size_t *cap, const char *name, size_t len
 
 /* meta_hold.c */
 /* The repository gets its link to a blob whose bytes are here (a link that is there keeps its
- * origins), and a hold as of now unless a manifest of the repository needs the blob. */
+ * origins), and a hold as of now. */
 int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
               uint64_t size, uint64_t now_s, struct error *err);
 /* Whether a manifest of the repository needs the blob: 1, 0, -1. */
@@ -182,9 +186,10 @@ int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const str
                  const struct strbuf *row, const struct digest *needs, size_t n_needs,
                  struct error *err);
 
-/* meta_remove.c: the blobs of a manifest are no longer needed by it; links that nothing else in the
- * repository needs go too. */
+/* meta_remove.c: the manifest no longer needs the blob. The link goes when nothing else in the
+ * repository needs it, or becomes a hold when the manifest was pushed. */
 int link_release(struct meta *m, MDB_txn *txn, const char *repository,
-                 const struct digest *manifest, const struct digest *blob, struct error *err);
+                 const struct digest *manifest, bool is_pushed, const struct digest *blob,
+                 struct error *err);
 
 #endif

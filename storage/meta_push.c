@@ -264,7 +264,7 @@ int meta_manifest_push(struct meta *m, const struct push_record *r, struct diges
     if (rc == 0)
         rc = check_first(m, &a, err);
     if (rc == 0)
-        rc = meta_write(m, run_push, &a, err);
+        rc = meta_write_large(m, run_push, &a, r->len + a.referrer_row.len, err);
     if (rc < 0 && err->code == ERR_NOT_FOUND)
         *ret_missing = (struct digest_list){.items = TAKE_PTR(a.missing), .n = a.n_missing};
     free(a.needs);

@@ -47,11 +47,11 @@ static int visit_referrer(void *arg, const MDB_val *k, const MDB_val *v, struct 
         return 0;
     if (c->last && digest_equal(c->last, &d))
         return 0;
+    if (c->artifact_type && !referrer_row_may_be(v->mv_data, v->mv_size, c->artifact_type))
+        return 0;
     if (referrer_row_decode(v->mv_data, v->mv_size, &row, err) < 0)
         return err_wrap(err, "referrer %s (remove it or push it again)",
                         digest_format(&d, c->text));
-    if (c->artifact_type && strcmp(c->artifact_type, row.artifact_type) != 0)
-        return 0;
     size_t bytes = strlen(row.media_type) + strlen(row.artifact_type) + row.annotations_len;
     if (c->n == c->limit || (c->n && bytes > c->max_bytes - c->bytes)) {
         c->more = true;

@@ -7,38 +7,28 @@
 
 #include "base/clock.h"
 
-/* The last manifest of the repository that needed the blob is gone. What can be had again, or
- * belongs to an import, which makes it again, goes at once. Nobody makes what was pushed again: a
- * client that is pushing just now may have seen that it is here. */
-static int link_drop(struct meta *m, MDB_txn *txn, const char *repository,
-                     const struct digest *blob, struct error *err)
-{
-    struct key k = key_of_content(repository, blob);
-    struct repository_row repo;
-    struct link_row link;
-    MDB_val v;
-    int r = db_view(m, txn, DB_LINKS, &k, &v, err);
-    if (r <= 0)
-        return r;
-    bool is_pushed = link_row_decode(v.mv_data, v.mv_size, &link, NULL) == 0 && link.n_origins == 0;
-    if (repository_row_find(m, txn, repository, &repo, err) < 0)
-        return -1;
-    if (is_pushed && !*repo.upstream)
-        return hold_put(m, txn, repository, blob, clock_wall_s(), err);
-    return db_delete(m, txn, DB_LINKS, &k, err) < 0 ? -1 : 0;
-}
-
+/* What was pushed nobody makes again: a client that is pushing just now may have seen that the blob
+ * is here, or have sent it. So it stays for a while, as a hold. What an import wrote goes at once,
+ * for importing makes it again; and so does what can be had elsewhere. */
 int link_release(struct meta *m, MDB_txn *txn, const char *repository,
-                 const struct digest *manifest, const struct digest *blob, struct error *err)
+                 const struct digest *manifest, bool is_pushed, const struct digest *blob,
+                 struct error *err)
 {
     struct key use = key_of_use(blob, repository, manifest);
-    struct key uses = key_of_uses(blob, repository);
+    struct key uses = key_of_uses(blob, repository), k = key_of_content(repository, blob);
+    struct link_row link;
+    MDB_val v;
     if (db_delete(m, txn, DB_USES, &use, err) < 0)
         return -1;
-    int r = db_has_prefix(m, txn, DB_USES, &uses, err);
+    int r = db_view(m, txn, DB_LINKS, &k, &v, err);
+    if (r <= 0)
+        return r; /* it was unlinked, or is a manifest */
+    if (is_pushed && link_row_decode(v.mv_data, v.mv_size, &link, NULL) == 0 && link.n_origins == 0)
+        return hold_put(m, txn, repository, blob, clock_wall_s(), err);
+    r = db_has_prefix(m, txn, DB_USES, &uses, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    return link_drop(m, txn, repository, blob, err);
+    return db_delete(m, txn, DB_LINKS, &k, err) < 0 ? -1 : 0;
 }
 
 struct remove_args {
@@ -157,11 +147,15 @@ static int release_all(struct meta *m, MDB_txn *txn, const struct remove_args *a
     struct of_manifest_ctx c = {
         .keys = KEY_LIST_INIT, .repository = a->repository, .manifest = a->digest};
     struct key all = KEY_INIT, prefix = key_of_repository(a->repository), k;
-    int r = db_each(m, txn, DB_USES, &all, NULL, visit_use, &c, err);
+    struct repository_row repo;
+    int r = repository_row_find(m, txn, a->repository, &repo, err);
+    bool is_pushed = !*repo.upstream; /* most likely */
+    if (r == 0)
+        r = db_each(m, txn, DB_USES, &all, NULL, visit_use, &c, err);
     for (size_t pos = 0; r == 0 && key_list_next(&c.keys, &pos, &k);) {
         struct digest blob;
         key_get_digest(k.data, k.len, &blob);
-        r = link_release(m, txn, a->repository, a->digest, &blob, err);
+        r = link_release(m, txn, a->repository, a->digest, is_pushed, &blob, err);
     }
     strbuf_reset(&c.keys.data);
     if (r == 0)
@@ -209,7 +203,7 @@ static int release_needs(struct meta *m, MDB_txn *txn, const struct remove_args 
     for (size_t i = 0; i < manifest.n_needs; i++) {
         struct digest blob;
         record_get_digest(&manifest.needs, &blob);
-        if (link_release(m, txn, a->repository, a->digest, &blob, err) < 0)
+        if (link_release(m, txn, a->repository, a->digest, !*manifest.commit, &blob, err) < 0)
             return -1;
     }
     if (manifest.subject.alg == DIGEST_NONE)

@@ -17,6 +17,9 @@
 #include "base/clock.h"
 
 #define BATCH_MAX 512
+#define BATCH_BYTES                                                                                \
+    ((size_t)64 << 20) /* what a transaction writes is in memory until it commits                  \
+                        */
 #define LAZY_MAX 4096
 #define LAZY_DELAY_MS 20
 
@@ -70,7 +73,9 @@ static struct meta_op *take_batch(struct meta *m)
     }
     struct meta_op *batch = m->first;
     struct meta_op **end = &m->first;
-    for (size_t n = 0; *end && n < BATCH_MAX; n++) {
+    size_t bytes = 0;
+    for (size_t n = 0; *end && n < BATCH_MAX && bytes < BATCH_BYTES; n++) {
+        bytes += (*end)->bytes;
         if ((*end)->lazy)
             m->n_lazy--;
         else
@@ -171,7 +176,13 @@ static void enqueue(struct meta *m, struct meta_op *op)
 int meta_write(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
                void *arg, struct error *err)
 {
-    struct meta_op op = {.run = run, .arg = arg};
+    return meta_write_large(m, run, arg, 0, err);
+}
+
+int meta_write_large(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
+                     void *arg, size_t bytes, struct error *err)
+{
+    struct meta_op op = {.run = run, .arg = arg, .bytes = bytes};
     pthread_mutex_lock(&m->lock);
     enqueue(m, &op);
     while (!op.done)

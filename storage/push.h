@@ -1,10 +1,10 @@
 /* What clients write: manifests with their tags, and links without a manifest yet. Also what hangs
  * on them: referrers, and the history of tags. Part of storage/store.h, which has the rules.
  *
- * A blob that was pushed or mounted and that no manifest needs yet is held for its repository by a
- * row with the time ("hold"). The first manifest that needs it takes the hold's place; when the
- * last manifest of a local repository that needs it goes, a hold comes back, so that a push that is
- * under way and has seen the blob does not lose it. The collector drops holds of a certain age.
+ * A blob that was pushed or mounted is held for its repository by a row with the time ("hold"). The
+ * first manifest that needs it takes the hold's place; when a pushed manifest goes, its blobs are
+ * held again, so that a push that is under way and has seen or sent one does not lose it. The
+ * collector drops holds of a certain age.
  */
 #ifndef WB_STORAGE_PUSH_H
 #define WB_STORAGE_PUSH_H
@@ -20,8 +20,8 @@
 struct store;
 struct name_list;
 
-/* Which tags must not be moved or removed once they are there. Called on the writing thread: a pure
- * function over constant data that does not block. */
+/* Which tags must not be moved or removed once they are there. Called on any thread, the writing
+ * one too: a pure function over constant data that does not block. */
 struct tag_guard {
     bool (*is_immutable)(void *ctx, const char *repository, const char *tag);
     void *ctx;

@@ -131,7 +131,7 @@ int store_commit_files_get(struct store *s, const char *upstream, const char *re
                            const char *commit, struct commit_files *ret, struct error *err);
 
 /* Removes a tag, or a manifest with every tag on it, its place among the referrers, and the links
- * that no other manifest of the repository needs (see push.h for local repositories). guard: NULL =
+ * that no other manifest of the repository needs (see push.h for what was pushed). guard: NULL =
  * nothing is immutable; else ERR_CONFLICT when the tag, or a tag on the manifest, is. source: who,
  * for the history. ERR_NOT_FOUND. Bytes go with a later gc. */
 int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,

@@ -198,13 +198,26 @@ void referrer_row_encode(struct strbuf *b, const struct referrer_row *row)
     record_put_text(b, row->annotations, row->annotations_len);
 }
 
+static struct record_reader referrer_head(const void *data, size_t len, struct referrer_row *row)
+{
+    struct record_reader r = open_record(data, len, ROW_REFERRER);
+    row->size = record_get_u64(&r);
+    row->media_type = record_get_string(&r);
+    row->artifact_type = record_get_string(&r);
+    return r;
+}
+
+bool referrer_row_may_be(const void *data, size_t len, const char *artifact_type)
+{
+    struct referrer_row row = {0};
+    struct record_reader r = referrer_head(data, len, &row);
+    return r.damaged || strcmp(row.artifact_type, artifact_type) == 0;
+}
+
 int referrer_row_decode(const void *data, size_t len, struct referrer_row *ret, struct error *err)
 {
     struct referrer_row row = {0};
-    struct record_reader r = open_record(data, len, ROW_REFERRER);
-    row.size = record_get_u64(&r);
-    row.media_type = record_get_string(&r);
-    row.artifact_type = record_get_string(&r);
+    struct record_reader r = referrer_head(data, len, &row);
     row.annotations = record_get_string(&r);
     if (!record_end(&r))
         return damaged(err, "referrer");

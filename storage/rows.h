@@ -102,6 +102,9 @@ int manifest_row_decode(const void *data, size_t len, struct manifest_row *ret, 
 
 void referrer_row_encode(struct strbuf *b, const struct referrer_row *row);
 int referrer_row_decode(const void *data, size_t len, struct referrer_row *ret, struct error *err);
+/* Whether it may be of this artifact type; looks at the beginning only (annotations may be large).
+ * True when that is damaged: decoding says so. */
+bool referrer_row_may_be(const void *data, size_t len, const char *artifact_type);
 
 void event_row_encode(struct strbuf *b, const struct tag_event *row);
 int event_row_decode(const void *data, size_t len, struct tag_event *ret, struct error *err);

@@ -113,8 +113,10 @@ Test(hold, mounting_keeps_the_origins_of_a_link)
     cr_assert(l.has_origin && l.held && strcmp(l.origin.path, "w") == 0);
     link_done(&l);
     store_close(s);
-    struct key hold = hold_key("hf/org/model", &weights);
-    cr_assert(!raw_has("uses", &hold));
+    s = open_store();
+    collect(s, false, 0);
+    cr_assert(has_link(s, "hf/org/model", &weights), "the hold is gone, the manifest is not");
+    store_close(s);
 }
 
 /* ---- who has a blob ---- */
@@ -189,7 +191,7 @@ Test(hold, removal_leaves_a_hold_in_a_local_repository)
     cr_assert(raw_count("links") == 0 && raw_count("uses") == 0);
 }
 
-Test(hold, removal_leaves_none_under_an_upstream)
+Test(hold, removing_an_import_leaves_none)
 {
     struct store *s = open_store();
     struct error err = ERROR_INIT;
@@ -200,6 +202,28 @@ Test(hold, removal_leaves_none_under_an_upstream)
     cr_assert(remove_digest(s, "hf/org/model", &d, &err) == 0, "%s", err.text);
     cr_assert(!has_link(s, "hf/org/model", &config));
     cr_assert(collect(s, false, DAY).blobs_removed == 1, "importing again makes it again");
+    store_close(s);
+}
+
+/* Somebody pushes a signature while somebody else removes theirs, with the same blob. */
+Test(hold, what_was_sent_outlasts_the_removal_of_anything)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    const char *repo = "hf/org/model";
+    struct digest config = put_text(s, "{}"), imported = digest_of_text("{import}");
+    struct import_link link = {config, 2, NULL};
+    cr_assert(import_one(s, repo, COMMIT_A, "main", "{import}", &link, 1, &err) == 0);
+    struct push_need need = need_of("{}");
+    upload_text(s, repo, "{}");
+    cr_assert(remove_digest(s, repo, &imported, &err) == 0, "%s", err.text);
+    cr_assert(has_link(s, repo, &config), "it was sent a moment ago");
+    struct digest other = push_ok(s, repo, "{other}", &need, 1, NULL);
+    cr_assert(import_one(s, repo, COMMIT_A, "main", "{import}", &link, 1, &err) == 0);
+    cr_assert(remove_digest(s, repo, &other, &err) == 0, "%s", err.text);
+    cr_assert(remove_digest(s, repo, &imported, &err) == 0, "%s", err.text);
+    cr_assert(has_link(s, repo, &config), "whichever went first");
+    push_ok(s, repo, "{mine}", &need, 1, NULL);
     store_close(s);
 }
 
