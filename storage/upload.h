@@ -56,8 +56,11 @@ int upload_write(struct upload *u, const void *data, size_t len, struct error *e
 /* What was written counts from now on; *ret_offset is what the client may be told. */
 int upload_ack(struct upload *u, uint64_t *ret_offset, struct error *err);
 /* The bytes become the blob and the repository gets its link; durable on return, and the session is
- * gone. ERR_DIGEST_MISMATCH: they hash to something else; the session stays as it was at
- * upload_open(). A blob that is held already is stored once. */
+ * gone. A blob that is held already is stored once.
+ * ERR_DIGEST_MISMATCH: they hash to something else; the session stays as it was at upload_open(),
+ * and this hold can go on. After any other failure the session stays too, for a newer hold; when
+ * only the rows could not be written any more, it is complete, takes nothing but the same commit
+ * (ERR_CONFLICT for a write), and its offset is its size. */
 int upload_commit(struct upload *u, const struct digest *d, struct error *err);
 /* Lets go; what was not acknowledged does not count. NULL is fine. */
 void upload_close(struct upload *u);
