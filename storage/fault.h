@@ -5,9 +5,14 @@
  *     publish.renamed                     the file has its name in blobs/, its folder is not synced
  *     publish.synced                      ... is synced; no row yet
  *     commit.done                         the row is committed, nobody knows yet
- *     upload.begun                        a session's file and row are there
+ *     upload.created                      a session's file is there, its row not yet
+ *     upload.begun                        ... and its row
  *     upload.written                      bytes were appended; not acknowledged
- *     upload.intent                       the row knows digest and size; nothing is synced yet
+ *     upload.verified                     the digest is right; the row does not know it yet
+ *     upload.intent                       ... and knows it, and the bytes are synced
+ *     upload.linked                       the blob was held: link and end are committed, the
+ *                                         session's file is still there
+ *     upload.dropped                      the same of a session that ended without a blob
  *     upload.done                         blob, link and the end of the session are committed
  *     push.rows                           a manifest's rows are written, not yet committed
  *     push.done                           a manifest and its rows are committed, nobody knows yet

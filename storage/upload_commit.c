@@ -2,8 +2,8 @@
  *
  *     hashed     as it came, or read again here
  *     held       the blob is here already: link and end in one transaction, then the file goes
- *     else       digest and size to the row, sync, rename, sync of the folder, then blob, link and
- *                end in one transaction. A crash after the rename finds the row with its file gone
+ *     else       digest and size to the row and, meanwhile, sync; rename, sync of the folder, then
+ * blob, link and end in one transaction. A crash after the rename finds the row with its file gone
  *                and the blob's file there, and finishes (recover.c)
  */
 #include <errno.h>
@@ -99,17 +99,26 @@ static int publish(struct session *x, struct error *err)
 {
     struct staged *f = &x->file;
     struct store *s = f->store;
-    if (meta_incoming_put(s->meta, &f->row, err) < 0)
-        return -1;
-    fault_point("upload.intent");
+    fault_point("upload.verified");
     if (x->allocated > f->length && ftruncate(f->fd, (off_t)f->length) < 0)
         return err_errno(err, "truncate %s/incoming/%s", s->dir, f->row.file);
     x->allocated = f->length;
-    if (staged_sync(f, err) < 0) {
+    struct meta_put *intent = meta_incoming_put_start(s->meta, &f->row, err);
+    if (!intent)
+        return -1;
+    struct error problem = ERROR_INIT; /* what comes first is told */
+    bool synced = staged_sync(f, &problem) == 0;
+    int r = meta_incoming_put_wait(s->meta, intent, synced ? err : NULL);
+    if (!synced) {
         session_lose_unsynced(x);
+        if (err)
+            *err = problem;
         return -1;
     }
     f->row.synced = f->length;
+    if (r < 0)
+        return -1;
+    fault_point("upload.intent");
     if (staging_publish(s->blobs, f->row.file, &f->row.digest, err) < 0) {
         uint64_t unused;
         x->renamed = staging_stat(s->blobs, f->row.file, &unused, NULL, NULL) == 0;
@@ -146,6 +155,7 @@ static int store_verified(struct session *x, struct error *err)
         if (r < 0)
             return -1;
         if (r == 1) {
+            fault_point("upload.linked");
             /* A file without a row goes at the next start, should this fail. */
             staging_remove(s->blobs, f->row.file, NULL);
             return 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "storage/fault.h"
 #include "storage/upload_private.h"
 
 #define UPLOADS_DEFAULT 10000u
@@ -236,6 +237,7 @@ int session_remove(struct session *x, struct error *err)
     struct staged *f = &x->file;
     if (meta_incoming_delete(f->store->meta, &f->row, err) < 0)
         return -1;
+    fault_point("upload.dropped");
     staged_set_length(f, 0);
     close_file(x);
     /* A file without a row goes at the next start, should this fail. */

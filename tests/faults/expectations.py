@@ -113,6 +113,7 @@ class Session:
         self.acknowledged = 0  # bytes
         self.sent = 0          # at most so many bytes can be there
         self.ending = None     # the operation that ends it
+        self.survived = 0      # crashes of the server
 
     @property
     def may_have_ended(self):

@@ -25,7 +25,7 @@ class Pusher:
         self.repositories = [f"kill/{name}", f"kill/{name}/deeper/blobs/uploads"]
         self.sessions = []
         self.wire = self.random = None
-        self.done = 0
+        self.done = self.resumed = 0
 
     MOVES = {"push": 8, "push_shared": 3, "leave_open": 2, "go_on": 4, "mount": 2, "image": 6,
              "index": 1, "refer": 2, "image_shared": 2, "move_tag": 2, "delete_tag": 1,
@@ -51,8 +51,11 @@ class Pusher:
         with contextlib.closing(self.wire):
             for way in self.WAYS:
                 for algorithm in ("sha256", "sha512"):
-                    self.push_by(way, self.any_repository(), self.random.randbytes(70_000),
-                                 algorithm)
+                    data = self.random.randbytes(70_000)
+                    for repository in self.repositories:
+                        self.push_by(way, repository, data, algorithm)
+            for repository in self.repositories:
+                self.drop(self.begin(repository, b""))
             for move in self.MOVES:
                 for _ in range(2):
                     getattr(self, move)()
@@ -147,8 +150,9 @@ class Pusher:
     def sending(session, up_to):
         session.sent = max(session.sent, up_to)
 
-    def commit(self, session, chunked=False):
-        """The closing PUT, with what has not been sent yet in its body."""
+    def commit(self, session, chunked=False, others=()):
+        """The closing PUT, with what has not been sent yet in its body. Whether it did it; others:
+        statuses that say no and are no fault."""
         at = session.acknowledged
         rest = session.data[at:]
         headers = {}
@@ -163,9 +167,13 @@ class Pusher:
         answer = self.wire.ask("PUT", path, headers, rest, chunked, session.ending.begin,
                                lambda n: self.sending(session, at + n),
                                self.random.choice((1000, 65536, MIB)))
-        self.finish(session.ending, answer, (201,), f"PUT {path} at {at}")
+        if not self.finish(session.ending, answer, (201, *others), f"PUT {path} at {at}")[1]:
+            session.ending = None
+            return False
+        self.resumed += session.survived > 0
         self.forget(session)
         self.check_location(answer, session.repository, session.digest, session.data)
+        return True
 
     def forget(self, session):
         self.world.sessions.discard(session)
@@ -307,8 +315,12 @@ class Pusher:
         self.wire.break_off("PATCH", session.path, {
             "Content-Type": OCTETS, "Content-Range": "100000-299999"}, data[100_000:250_000],
             200_000, lambda n: self.sending(session, 100_000 + n))
-        self.status(session)
-        self.commit(session)
+        # The server may come to the broken request after this one, which is then the older one.
+        for _ in range(3):
+            self.status(session)
+            if self.commit(session, others=(409,)):
+                return
+        raise Unexpected(f"{session.path} is taken over again and again")
 
     def mount(self):
         """From a repository of ours, from the shared one, or from anywhere."""

@@ -20,7 +20,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 
-from examine import check_disk, examine  # noqa: E402
+from examine import check_disk, examine, expire_uploads  # noqa: E402
 from expectations import World  # noqa: E402
 from harness import EndToEnd, binary  # noqa: E402
 from pusher import Pusher  # noqa: E402
@@ -46,13 +46,15 @@ class Kills(EndToEnd):
 
     def test_kill_at_random_moments(self):
         for i in range(KILLS):
-            with self.subTest(round=i):
-                self.one_round(i)
+            self.one_round(i)
         self.last_round()
         moves = sum(pusher.done for pusher in self.pushers)
+        resumed = sum(pusher.resumed for pusher in self.pushers)
+        print(f"\n{KILLS} kills, {moves} moves, {self.in_flight} operations in flight, {resumed} "
+              f"uploads ended after a kill; starts: at most {max(self.starts):.3f} s, "
+              f"{max(self.reads)} bytes read", file=sys.stderr)
         self.assertGreater(self.in_flight, 0, "no request was ever under way")
-        print(f"\n{KILLS} kills, {moves} moves, {self.in_flight} operations in flight; starts: "
-              f"at most {max(self.starts):.3f} s, {max(self.reads)} bytes read", file=sys.stderr)
+        self.assertGreater(resumed, 0, "no upload outlived a kill")
 
     def one_round(self, i):
         self.push_until_killed(i, self.delay())
@@ -91,7 +93,8 @@ class Kills(EndToEnd):
             thread.join()
         self.in_flight += len({op for cell in self.world.cells.values() for op in cell.ops
                                if op.is_in_flight})
-        self.assertEqual(errors, [], self.wb.log[-4000:])
+        if errors:
+            self.fail(f"round {i}:\n" + "\n".join(errors) + f"\nthe log:\n{self.wb.log[-4000:]}")
 
     def start(self):
         begun = time.monotonic()
@@ -135,6 +138,9 @@ class Kills(EndToEnd):
             pusher.wire.close()
         self.assertEqual(self.world.sessions, set())
         self.assert_right("after the last uploads")
+        self.assertEqual(self.wb.stop(), 0)
+        self.assertEqual(expire_uploads(self.wb), [])
+        self.world.unknown_sessions = 0
         self.assertEqual(self.wb.stop(), 0)
         self.collect()
         self.start()

@@ -18,7 +18,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 
-from examine import check_disk, examine  # noqa: E402
+from examine import check_disk, examine, expire_uploads  # noqa: E402
 from expectations import World  # noqa: E402
 from harness import (ROOT, EndToEnd, Weighbridge, binary, safetensors_file,  # noqa: E402
                      sha256)
@@ -136,6 +136,10 @@ class Points(EndToEnd):
 
     def assert_collected(self, world, wb):
         self.assertEqual(wb.stop(), 0)
+        if world.unknown_sessions:
+            self.assertEqual(expire_uploads(wb), [])
+            world.unknown_sessions = 0
+            self.assertEqual(wb.stop(), 0)
         op = world.collection()
         op.begin()
         self.assertEqual(self.gc(wb, binary()), 0)
