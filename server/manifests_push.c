@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "model/oci_manifest.h"
 #include "server/request.h"
 
 #define FIRST_BYTES 8192u                      /* most manifests are smaller */
 #define MEMORY_MAX ((size_t)128 * 1024 * 1024) /* of all that are being received at once */
+#define READ_MAX ((size_t)64 * 1024 * 1024)    /* for all that are being read and stored at once */
+#define READ_FACTOR 7u                         /* of a manifest of nothing but short descriptors */
 #define TAGS_MAX 100u                          /* "?tag=" of one push */
 #define TAGS_LINE 512u                         /* of an answer's header */
 #define MISSING_MAX 100u                       /* named in one answer */
@@ -334,7 +337,28 @@ static int refuse_mirror(const struct request *q, const struct config_upstream *
                    repository, u->prefix, repository + strlen(u->prefix) + 1);
 }
 
-static enum MHD_Result push_end(struct request *q)
+/* A manifest of many parts takes several times its size, for as long as it is read and stored: so
+ * many at once as fit, the others wait. Who has its place waits for nobody. */
+static size_t reading_begin(struct server *s, const struct push *p)
+{
+    size_t n = p->len * READ_FACTOR;
+    pthread_mutex_lock(&s->lock);
+    while (s->pushes_read && s->pushes_read + n > READ_MAX)
+        cond_wait_until(&s->pushes_less, &s->lock, CLOCK_FOREVER);
+    s->pushes_read += n;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void reading_end(struct server *s, size_t n)
+{
+    pthread_mutex_lock(&s->lock);
+    s->pushes_read -= n;
+    pthread_cond_broadcast(&s->pushes_less);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static enum MHD_Result read_and_store(struct request *q)
 {
     struct error err = ERROR_INIT;
     const struct push *p = q->sink.ctx;
@@ -342,8 +366,6 @@ static enum MHD_Result push_end(struct request *q)
         config_upstream_of(q->server->config, q->route.ref.repository);
     _cleanup_(oci_manifest_done) struct oci_manifest m = {0};
     struct digest digest;
-    if (q->body_failed)
-        return reply_error(q, RESOURCE_PUSH, &q->body_error);
     if (check_digest(q, p, &digest, &err) < 0 || read_manifest(q, p, &m, &err) < 0)
         return reply_error(q, RESOURCE_PUSH, &err);
     /* One of an algorithm that is not held would be listed nowhere. */
@@ -352,6 +374,16 @@ static enum MHD_Result push_end(struct request *q)
         return reply_error(q, RESOURCE_PUSH, &err);
     }
     return store_push(q, p, &digest, &m);
+}
+
+static enum MHD_Result push_end(struct request *q)
+{
+    if (q->body_failed)
+        return reply_error(q, RESOURCE_PUSH, &q->body_error);
+    size_t n = reading_begin(q->server, q->sink.ctx);
+    enum MHD_Result r = read_and_store(q);
+    reading_end(q->server, n);
+    return r;
 }
 
 /* ---- the beginning -----------------------------------------------------------------------------

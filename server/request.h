@@ -36,9 +36,11 @@ struct server {
     atomic_bool stopping;         /* cut what runs */
     atomic_uint_fast64_t clients; /* open connections */
     atomic_size_t pushed_memory;  /* bytes of the manifests that are being received */
-    pthread_mutex_t lock;         /* guards: active */
+    pthread_mutex_t lock;         /* guards: active, pushes_read */
     pthread_cond_t idle;          /* active became 0 */
     uint64_t active;              /* requests between their headers and their end */
+    pthread_cond_t pushes_less;   /* pushes_read shrank */
+    size_t pushes_read;           /* memory set apart for manifests that are being read */
 
     pthread_mutex_t connections_lock; /* guards: connections */
     struct connection *connections;

@@ -74,6 +74,7 @@ static void server_free(struct server *s)
     if (!s)
         return;
     metrics_free(s->metrics);
+    pthread_cond_destroy(&s->pushes_less);
     pthread_cond_destroy(&s->idle);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -84,17 +85,23 @@ static void server_free_p(struct server **s)
     server_free(*s);
 }
 
+static int make_locks(struct server *s)
+{
+    if (pthread_mutex_init(&s->lock, NULL) != 0)
+        return -1;
+    if (cond_init_monotonic(&s->idle) == 0) {
+        if (cond_init_monotonic(&s->pushes_less) == 0)
+            return 0;
+        pthread_cond_destroy(&s->idle);
+    }
+    pthread_mutex_destroy(&s->lock);
+    return -1;
+}
+
 static struct server *server_alloc(const struct config *c, struct store *store, struct upstreams *u)
 {
     struct server *s = calloc(1, sizeof(*s));
-    if (!s)
-        return NULL;
-    if (pthread_mutex_init(&s->lock, NULL) != 0) {
-        free(s);
-        return NULL;
-    }
-    if (cond_init_monotonic(&s->idle) < 0) {
-        pthread_mutex_destroy(&s->lock);
+    if (!s || make_locks(s) < 0) {
         free(s);
         return NULL;
     }
