@@ -39,6 +39,12 @@ int meta_blob_forget(struct meta *m, const struct digest *d,
 int meta_incoming_transfer(struct meta *m, const struct digest *d, struct incoming_row *ret,
                            struct error *err);
 int meta_incoming_put(struct meta *m, const struct incoming_row *row, struct error *err);
+/* The same in two halves, between which the caller can sync the file. NULL: out of memory; else
+ * meta_incoming_put_wait() has to follow. */
+struct meta_put;
+struct meta_put *meta_incoming_put_start(struct meta *m, const struct incoming_row *row,
+                                         struct error *err);
+int meta_incoming_put_wait(struct meta *m, struct meta_put *put, struct error *err);
 int meta_incoming_delete(struct meta *m, const struct incoming_row *row, struct error *err);
 /* The blob of an upload is held from now on and the row's repository has its link; the row is done.
  * row has digest and size. */

@@ -197,6 +197,32 @@ int meta_incoming_put(struct meta *m, const struct incoming_row *row, struct err
     return meta_write(m, run_incoming_put, &copy, err);
 }
 
+struct meta_put {
+    struct meta_op op;
+    struct incoming_row row;
+};
+
+struct meta_put *meta_incoming_put_start(struct meta *m, const struct incoming_row *row,
+                                         struct error *err)
+{
+    struct meta_put *put = malloc(sizeof(*put));
+    if (!put) {
+        err_set(err, ERR_NOMEM, "out of memory");
+        return NULL;
+    }
+    put->row = *row;
+    put->op = (struct meta_op){.run = run_incoming_put, .arg = &put->row};
+    meta_write_start(m, &put->op);
+    return put;
+}
+
+int meta_incoming_put_wait(struct meta *m, struct meta_put *put, struct error *err)
+{
+    int r = meta_write_wait(m, &put->op, err);
+    free(put);
+    return r;
+}
+
 static int run_incoming_delete(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     return incoming_drop(m, txn, arg, err);

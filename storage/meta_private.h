@@ -106,7 +106,11 @@ int db_each_back(struct meta *m, MDB_txn *txn, enum db db, const struct key *pre
 /* meta_writer.c */
 int meta_writer_start(struct meta *m, struct error *err);
 void meta_writer_stop(struct meta *m);
-/* Queues, waits for the commit, gives its result. */
+/* Queues; op (with run and arg) is the caller's, and stays where it is until meta_write_wait(). */
+void meta_write_start(struct meta *m, struct meta_op *op);
+/* Waits for the commit, gives its result. */
+int meta_write_wait(struct meta *m, struct meta_op *op, struct error *err);
+/* Both. */
 int meta_write(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
                void *arg, struct error *err);
 /* The same for what writes about so many bytes. */

@@ -173,6 +173,24 @@ static void enqueue(struct meta *m, struct meta_op *op)
     pthread_cond_signal(&m->work);
 }
 
+void meta_write_start(struct meta *m, struct meta_op *op)
+{
+    pthread_mutex_lock(&m->lock);
+    enqueue(m, op);
+    pthread_mutex_unlock(&m->lock);
+}
+
+int meta_write_wait(struct meta *m, struct meta_op *op, struct error *err)
+{
+    pthread_mutex_lock(&m->lock);
+    while (!op->done)
+        pthread_cond_wait(&m->finished, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    if (op->rc < 0 && err)
+        *err = op->err;
+    return op->rc;
+}
+
 int meta_write(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
                void *arg, struct error *err)
 {
@@ -183,14 +201,8 @@ int meta_write_large(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *
                      void *arg, size_t bytes, struct error *err)
 {
     struct meta_op op = {.run = run, .arg = arg, .bytes = bytes};
-    pthread_mutex_lock(&m->lock);
-    enqueue(m, &op);
-    while (!op.done)
-        pthread_cond_wait(&m->finished, &m->lock);
-    pthread_mutex_unlock(&m->lock);
-    if (op.rc < 0 && err)
-        *err = op.err;
-    return op.rc;
+    meta_write_start(m, &op);
+    return meta_write_wait(m, &op, err);
 }
 
 void meta_write_later(struct meta *m, int (*run)(struct meta *, MDB_txn *, void *, struct error *),
