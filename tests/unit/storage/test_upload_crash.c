@@ -87,9 +87,10 @@ static const struct {
     const char *point;
     size_t left, left_on_disk; /* SIZE_MAX: it is the blob by then */
 } points[] = {
-    {"upload.written", ACKED + MIB, 4 * MIB}, {"upload.intent", WHOLE, 4 * MIB},
-    {"put.synced", WHOLE, 4 * MIB},           {"publish.renamed", SIZE_MAX, SIZE_MAX},
-    {"publish.synced", SIZE_MAX, SIZE_MAX},   {"upload.done", SIZE_MAX, SIZE_MAX},
+    {"upload.written", ACKED + MIB, 4 * MIB}, {"upload.verified", WHOLE, 4 * MIB},
+    {"upload.intent", WHOLE, 4 * MIB},        {"put.synced", WHOLE, 4 * MIB},
+    {"publish.renamed", SIZE_MAX, SIZE_MAX},  {"publish.synced", SIZE_MAX, SIZE_MAX},
+    {"upload.done", SIZE_MAX, SIZE_MAX},
 };
 
 static void at_every_point(bool power_cut)
@@ -173,6 +174,28 @@ Test(upload_crash, after_the_beginning)
     store_close(s);
 }
 
+static void do_cancel(struct store *s)
+{
+    upload_cancel(s, REPO, id, NULL);
+}
+
+/* A file without a row was never promised to anybody, or is not wanted any more. */
+Test(upload_crash, where_the_file_has_no_row)
+{
+    run_killed("upload.created", do_begin);
+    cr_assert(count_incoming() == 1);
+    struct store *s = open_store();
+    cr_assert(count_incoming() == 0 && stats_of(s).uploads == 0);
+    store_close(s);
+    prepare();
+    run_killed("upload.dropped", do_cancel);
+    cr_assert(count_incoming() == 1);
+    s = open_store();
+    assert_gone(s, id);
+    cr_assert(count_incoming() == 0 && stats_of(s).uploads == 0);
+    store_close(s);
+}
+
 static void do_push_held(struct store *s)
 {
     push_text(s, REPO, "held already");
@@ -180,15 +203,15 @@ static void do_push_held(struct store *s)
 
 Test(upload_crash, of_a_blob_that_was_held)
 {
-    static const char *const held_points[] = {"upload.written", "upload.done"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const held_points[] = {"upload.written", "upload.linked", "upload.done"};
+    for (int i = 0; i < 3; i++) {
         struct store *s = open_store();
         struct digest d = put_text(s, "held already");
         store_close(s);
         run_killed(held_points[i], do_push_held);
         s = open_store();
         struct link l;
-        cr_assert(store_link_get(s, REPO, &d, &l, NULL) == i);
+        cr_assert(store_link_get(s, REPO, &d, &l, NULL) == (i > 0));
         if (i)
             link_done(&l);
         cr_assert(stats_of(s).uploads == (i == 0) && count_incoming() == (i == 0));
@@ -293,7 +316,7 @@ Test(upload_crash, rows_that_cannot_be_written)
 /* Puts something that cannot be synced in the place of the session's descriptor. */
 static void break_descriptor(const char *point)
 {
-    if (strcmp(point, "upload.intent") != 0)
+    if (strcmp(point, "upload.verified") != 0)
         return;
     char link[64], target[600];
     int ends[2];
