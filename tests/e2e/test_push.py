@@ -131,6 +131,7 @@ class Manifests(PushCase):
             self.assertEqual(body, manifest if method == "GET" else b"")
 
     def test_every_kind(self):
+        """peer_bug_59: the very bytes, under the very type"""
         plain = image([b"layer"])
         docker = json.dumps({"schemaVersion": 2, "mediaType": DOCKER, "config": part(
             EMPTY, "application/vnd.docker.container.image.v1+json"), "layers": []}).encode()
@@ -173,6 +174,7 @@ class Manifests(PushCase):
         self.refused(self.put(self.wb, sha512(b"x"), manifest), 400, "DIGEST_INVALID", "sha512:")
 
     def test_a_wrong_digest(self):
+        """peer_bug_08"""
         manifest = image([b"layer"])
         errors = self.refused(self.put(self.wb, NOBODY, manifest), 400, "DIGEST_INVALID",
                               sha256(manifest), NOBODY)
@@ -417,6 +419,7 @@ class Deletes(PushCase):
         self.assertEqual(self.tags(self.wb), ["other", "v1"])
 
     def test_a_blob(self):
+        """peer_bug_12, peer_bug_46"""
         self.push(self.wb, "v1", self.manifest)
         self.blob(self.wb, EMPTY, b"layer", repository="other/one")
         self.push(self.wb, "v1", self.manifest, repository="other/one")
@@ -674,6 +677,17 @@ class Mirrored(PushCase):
 
     def commit_of_main(self):
         return self.hub.repo("Org/Tiny").branches["main"]
+
+    def test_a_signature_that_is_here_first(self):
+        other = self.make_weighbridge(self.hub.url)
+        model = self.get(other, "main")[2]
+        signature = self.signature(model)
+        self.blob(self.wb, EMPTY, b"signed")
+        self.push(self.wb, sha256(signature), signature)
+        self.assertEqual(self.get(self.wb, "main")[2], model)
+        layer = json.loads(model)["layers"][0]["digest"]
+        self.assertEqual(self.wb.blob(self.repository, layer)[0], 200)
+        self.assertEqual(len(self.referrers(self.wb, sha256(model))[0]), 1)
 
     def test_everything_else_is_refused(self):
         model = self.get(self.wb, "main")[2]
