@@ -1,4 +1,5 @@
-/* The range and entity-tag headers of blob requests. Input: 8 bytes of size, then the header. */
+/* The range and entity-tag headers of blob requests, and the ranges of pieces that are pushed.
+ * Input: 8 bytes of size, then the header. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     } else if (first != 7 || length != 9) {
         abort(); /* results are untouched otherwise */
+    }
+    first = 7;
+    length = 9;
+    if (range_of_piece(header, &first, &length)) {
+        if (length == 0 || length > INT64_MAX || first > INT64_MAX - length)
+            abort();
+    } else if (first != 7 || length != 9) {
+        abort();
     }
     if (range_if_range(header, etag) && !strstr(header, "sha256:0123"))
         abort();

@@ -21,8 +21,16 @@ static void check_path(const char *path)
     if (*r.ref.tag && !tag_is_valid(r.ref.tag))
         abort();
     bool names_one = r.kind == ROUTE_MANIFEST || r.kind == ROUTE_BLOB ||
-                     r.kind == ROUTE_REFERRERS || r.kind == ROUTE_ADMIN_REFERENCE;
+                     r.kind == ROUTE_REFERRERS || r.kind == ROUTE_ADMIN_REFERENCE ||
+                     r.kind == ROUTE_ADMIN_HISTORY;
     if (names_one && (!*r.ref.repository || (r.ref.is_digest == (*r.ref.tag != '\0'))))
+        abort();
+    if (r.kind == ROUTE_ADMIN_HISTORY && r.ref.is_digest)
+        abort();
+    bool is_upload = r.kind == ROUTE_UPLOADS || r.kind == ROUTE_UPLOAD;
+    if (is_upload ? !*r.ref.repository || r.about != RESOURCE_UPLOAD : *r.upload != '\0')
+        abort();
+    if (*r.upload && (r.kind != ROUTE_UPLOAD || !is_lower_hex(r.upload, UPLOAD_ID_LEN)))
         abort();
     if ((r.kind == ROUTE_BLOB || r.kind == ROUTE_REFERRERS) && !r.ref.is_digest)
         abort();
@@ -42,6 +50,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char last[64];
     size_t n = 0;
     query_get(query, "last", last, sizeof(last), NULL);
+    unsigned values = 0, parts = 1;
+    for (const char *q = query; q && *q; q++)
+        parts += *q == '&';
+    while (query_get_nth(query, "last", values, last, sizeof(last), NULL) != 0)
+        if (++values > parts)
+            abort();
     if (query_get_count(query, 100, &n, NULL) == 1 && n > 100)
         abort();
     free(target);

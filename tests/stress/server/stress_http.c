@@ -1,6 +1,6 @@
 /* A whole server over stand-ins with many clients at once: held and growing blobs, whole and
- * ranged, clients that leave in the middle, lists, metrics; then a drain and a stop while all of it
- * runs. */
+ * ranged, clients that leave in the middle, lists, metrics, pushes, refused bodies; then a drain
+ * and a stop while all of it runs. */
 #include "../../unit/server/fakes.h"
 
 #include <sched.h>
@@ -52,6 +52,53 @@ static void leave(const char *path)
     close(fd);
 }
 
+static int send_request(const char *head, const char *body, size_t len, struct http_answer *a)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    strbuf_printf(&b, "%s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                  head, len);
+    strbuf_put(&b, body, len);
+    ask_raw(server, strbuf_str(&b), b.len, a);
+    return a->status;
+}
+
+/* A session, a piece, the end; all of it while there are too many sessions now and then. */
+static void push(void)
+{
+    struct http_answer a;
+    char head[512], digest[DIGEST_TEXT_MAX], path[256];
+    int status = send_request("POST /v2/" REPO "/blobs/uploads/", "", 0, &a);
+    check(status == 202 || status == 503 || atomic_load(&stopping), "POST");
+    const char *location = strstr(answer_header(&a, "Location"), "/v2/");
+    snprintf(path, sizeof(path), "%s", location ? location : "");
+    answer_done(&a);
+    if (status != 202)
+        return;
+    snprintf(head, sizeof(head), "PATCH %s", path);
+    status = send_request(head, fake_cold.data, COLD_SIZE, &a);
+    check(status == 202 || atomic_load(&stopping), "PATCH");
+    answer_done(&a);
+    snprintf(head, sizeof(head), "PUT %s?digest=%s", path,
+             digest_format(&fake_cold.digest, digest));
+    status = send_request(head, "", 0, &a);
+    check(status == 201 || atomic_load(&stopping), "PUT");
+    answer_done(&a);
+    atomic_fetch_add(&answered, 1);
+}
+
+/* Longer than what is read for nothing: answered while it comes. */
+static void push_nowhere(void)
+{
+    struct http_answer a;
+    _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
+    strbuf_put(&body, fake_cold.data, COLD_SIZE);
+    strbuf_put(&body, fake_cold.data, COLD_SIZE);
+    int status = send_request("PATCH /v2/" REPO "/blobs/uploads/none", body.data, body.len, &a);
+    check(status == 404 || atomic_load(&stopping), "a refused body");
+    answer_done(&a);
+    atomic_fetch_add(&answered, 1);
+}
+
 static void *client(void *arg)
 {
     unsigned number = *(const unsigned *)arg;
@@ -59,7 +106,7 @@ static void *client(void *arg)
     snprintf(held, sizeof(held), "/v2/" REPO "/blobs/%s", digest_format(&fake_held.digest, digest));
     snprintf(cold, sizeof(cold), "/v2/" REPO "/blobs/%s", digest_format(&fake_cold.digest, digest));
     for (unsigned round = 0; round < ROUNDS || !atomic_load(&stopping); round++) {
-        switch ((number + round) % 6) {
+        switch ((number + round) % 8) {
         case 0:
             get(cold, "", fake_cold.data, COLD_SIZE, 200);
             break;
@@ -74,6 +121,12 @@ static void *client(void *arg)
             break;
         case 4:
             leave(cold);
+            break;
+        case 5:
+            push();
+            break;
+        case 6:
+            push_nowhere();
             break;
         default:
             get("/v2/" REPO "/manifests/x", "", fake_manifest, strlen(fake_manifest), 200);
@@ -125,6 +178,7 @@ int main(void)
     for (unsigned i = 0; i < CLIENTS; i++)
         pthread_join(clients[i], NULL);
     server_stop(server);
+    check(atomic_load(&fake_uploads_held) == 0, "every upload was let go");
     check(fake_cold.readers == 0 && fake_held.readers == 0, "every reader was closed");
     fake_done();
     printf("%u answers, %u wrong\n", atomic_load(&answered), atomic_load(&wrong));

@@ -32,6 +32,7 @@ static size_t fake_write_max;                  /* the longest piece that was wri
 static const char *fake_mount_from = "";       /* has fake_held; the only one that does */
 static char fake_looked_at[1024];              /* repositories that a mount was tried from */
 static atomic_uint fake_expire_calls;
+static atomic_uint fake_uploads_held; /* struct uploads that are not closed */
 
 static void fake_uploads_done(void)
 {
@@ -119,6 +120,7 @@ int upload_open(struct store *s, const char *repository, const char *id, struct 
         strbuf_truncate(&n->data, n->acked);
         u->session = n;
         u->hold = ++n->holder;
+        atomic_fetch_add(&fake_uploads_held, 1);
         *ret = u;
     }
     pthread_mutex_unlock(&fake_upload_lock);
@@ -195,6 +197,8 @@ int upload_commit(struct upload *u, const struct digest *d, struct error *err)
 
 void upload_close(struct upload *u)
 {
+    if (u)
+        atomic_fetch_sub(&fake_uploads_held, 1);
     free(u);
 }
 
