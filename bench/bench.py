@@ -1,17 +1,26 @@
-"""Speed as ratios against nginx in the same run, on loopback.
+"""Speed as ratios against peers in the same run, on loopback.
 
-Each measure runs in alternating pairs after a warm-up: weighbridge, nginx, weighbridge, ...
-The ratio of each pair is taken, and the median and the spread of the ratios are printed;
-above 1.00x weighbridge is the faster. Logging is on in both. Speed is never a test: the
-exit status is 1 only when a run itself fails.
+Each measure runs in alternating rounds after a warm-up: weighbridge, a peer, another peer; next
+round in the other order. The ratio of each round is taken; the median and the spread of the
+ratios are printed, with the bar that the project has set itself and whether it is met. Above
+1.00x weighbridge is the faster. Logs are on everywhere. Speed is never a test: the exit status is
+1 only when a run itself fails.
 
-    warm-1      one client, a held blob             nginx: the same file, sendfile
-    warm-16     sixteen clients, the same           nginx: the same
-    manifest    requests a second, 64 connections   nginx: a file of the same bytes
-    cold        one client, a blob that must come   nginx: proxy_cache in front of the same
-                from the upstream, hashed             server, nothing checked
-    cold-16     sixteen clients on one cold blob    nginx: the same with proxy_cache_lock
-    memory      RssAnon with 50 readers of one cold blob (no peer)
+    blob-1           one client, a held blob          nginx: the same file, sendfile
+    blob-16          sixteen clients, the same        docker-registry: the same blob
+                     both with processor time per GiB
+    manifest-tag     requests a second,               nginx: a file of the same bytes
+    manifest-digest  64 connections                   docker-registry: the same manifest
+    push-1           one push of a new blob, in       by hand: a feed over loopback into
+                     one PUT                          `openssl dgst -sha256` beside `dd
+    push-4           four at once                     conv=fdatasync`, as many
+    push-1-patch     in one chunked PATCH, as         docker-registry: the same push
+    push-4-patch     docker does
+    cold             one client, a blob that must     nginx: proxy_cache in front of the same
+                     come from the upstream, hashed   server, nothing checked
+    cold-16          sixteen clients on one           nginx: the same with proxy_cache_lock
+    memory-warm      RssAnon with 1,000 slow clients on a held blob
+    memory-cold      ... on one that is still being downloaded
 """
 
 import argparse
@@ -20,161 +29,73 @@ import mmap
 import os
 import pathlib
 import re
+import resource
 import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.parse
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 
+from clients import (MIB, Race, SlowReaders, drain, drain_all, push_patch, push_put,  # noqa: E402
+                     put_manifest, write_chunked, wrk)
 from harness import Weighbridge  # noqa: E402
 from hub import StandInHub  # noqa: E402
+from peers import DockerRegistry, Nginx, Pipelines, cpu_seconds  # noqa: E402
 
-MIB = 1 << 20
-AS_USER = "user root;" if os.geteuid() == 0 else ""  # the files are in a private folder
-
-
-# --- clients ---------------------------------------------------------------------------
-
-def drain(url):
-    """GET that throws the body away in the kernel (MSG_TRUNC); returns its length."""
-    parts = urllib.parse.urlsplit(url)
-    path = parts.path + ("?" + parts.query if parts.query else "")
-    with socket.create_connection((parts.hostname, parts.port), timeout=300) as s:
-        s.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-                  f"Connection: close\r\n\r\n".encode())
-        head = b""
-        while b"\r\n\r\n" not in head:
-            piece = s.recv(4096)
-            if not piece:
-                raise RuntimeError(f"{url}: closed before the headers ended")
-            head += piece
-        head, _, rest = head.partition(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"{url}: {head.splitlines()[0].decode()}")
-        length = int(re.search(rb"(?i)\r\ncontent-length: *(\d+)", head).group(1))
-        got = len(rest)
-        buffer = bytearray(MIB)
-        while got < length:
-            n = s.recv_into(buffer, MIB, socket.MSG_TRUNC)
-            if n == 0:
-                raise RuntimeError(f"{url}: ended at {got} of {length}")
-            got += n
-        return got
+SLOW_CLIENTS = 1000
+LIMIT_WARM, LIMIT_COLD = 64, 128  # MiB of RssAnon
 
 
-def drain_process(url, clients):
-    """Seconds that `clients` processes need to GET url (processes: no shared interpreter lock)."""
-    if clients == 1:
-        began = time.perf_counter()
-        drain(url)
-        return time.perf_counter() - began
-    ready, go = os.pipe(), os.pipe()
-    children = []
-    for _ in range(clients):
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                os.close(go[1])
-                os.write(ready[1], b"x")
-                os.read(go[0], 1)     # end of file is the starting gun
-                drain(url)
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(pid)
-    for _ in range(clients):
-        os.read(ready[0], 1)
-    began = time.perf_counter()
-    os.close(go[1])
-    failed = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-    seconds = time.perf_counter() - began
-    for fd in (*ready, go[0]):
-        os.close(fd)
-    if any(failed):
-        raise RuntimeError(f"{url}: a client failed")
-    return seconds
+class Blob:
+    """A big file and a few bytes of its own behind it, so that every push is of a new blob while
+    only the few bytes have to be hashed anew."""
+
+    def __init__(self, path, chunked_path, state, tail):
+        self.path, self.chunked_path, self.tail = path, chunked_path, tail
+        self.size = os.path.getsize(path) + len(tail)
+        state = state.copy()
+        state.update(tail)
+        self.digest = "sha256:" + state.hexdigest()
 
 
-def wrk(url, seconds):
-    """Requests a second over 64 kept connections."""
-    out = subprocess.run(["wrk", "-t2", "-c64", f"-d{seconds}s", url], check=True,
-                         capture_output=True, text=True).stdout
-    if "Non-2xx" in out or "Socket errors" in out:
-        raise RuntimeError(out)
-    return float(re.search(r"Requests/sec: *([\d.]+)", out).group(1))
+class Weighed:
+    """One side of a comparison: what it does, how fast it was, what processor time it took."""
+
+    def __init__(self, name, run, bar=None, cpu=None):
+        self.name, self.run, self.bar, self.cpu = name, run, bar, cpu
+        self.rates, self.used = [], 0.0
+
+    def once(self):
+        before = self.cpu() if self.cpu else 0
+        self.rates.append(self.run())
+        if self.cpu:
+            self.used += self.cpu() - before
 
 
-# --- servers ---------------------------------------------------------------------------
+def verdict(value, bar, most=False):
+    if bar is None:
+        return ""
+    met = value <= bar if most else value >= bar
+    return f"   bar {'<= ' if most else ''}{bar:g}x: {'met' if met else 'MISSED'}"
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Nginx:
-    """Files of `root` under /, and a caching proxy of `upstream` under /cdn/."""
-
-    def __init__(self, folder, root, upstream):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.cache = os.path.join(folder, "nginx-cache")
-        conf = os.path.join(folder, "nginx.conf")
-        with open(conf, "w", encoding="utf-8") as f:
-            f.write(f"""
-{AS_USER} daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log {folder}/nginx-error.log;
-events {{ worker_connections 1024; }}
-http {{
-  access_log {folder}/nginx-access.log; sendfile on; tcp_nopush on; keepalive_requests 1000000;
-  client_body_temp_path {folder}/nb; fastcgi_temp_path {folder}/nf; uwsgi_temp_path {folder}/nu;
-  scgi_temp_path {folder}/ns; proxy_temp_path {folder}/np;
-  proxy_cache_path {self.cache} keys_zone=z:10m max_size=100g use_temp_path=off;
-  server {{
-    listen 127.0.0.1:{self.port} backlog=4096; root {root};
-    location /cdn/ {{ proxy_pass {upstream}/; proxy_cache z; proxy_cache_lock on;
-      proxy_cache_lock_timeout 300s; proxy_cache_lock_age 300s; proxy_cache_valid 200 1h;
-      proxy_http_version 1.1; proxy_buffers 16 128k; proxy_buffer_size 128k; }}
-  }}
-}}""")
-        self.process = subprocess.Popen(["nginx", "-c", conf, "-e", f"{folder}/nginx-error.log"])
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise RuntimeError("nginx did not start")
-
-    def forget(self):
-        shutil.rmtree(self.cache, ignore_errors=True)
-        self.process.send_signal(signal.SIGHUP)  # workers that remember the files go
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-# --- the measures ----------------------------------------------------------------------
 
 class Bench:
     def __init__(self, short):
-        self.pairs = 3 if short else 9
+        self.rounds = 3 if short else 9
         self.size = (128 if short else 1024) * MIB
         self.seconds = 1 if short else 4
+        self.trickles = 20 if short else 100
         self.folder = tempfile.mkdtemp(prefix="weighbridge-bench-", dir=os.environ.get("TMPDIR"))
         self.hub = StandInHub().start()
-        self.cold = None
-        self.nginx = self.wb = self.upstream = None
+        self.cold = self.hashed = self.registry = None
+        self.peers = []
+        self.wb = None
+        self.pushes = 0
+
+    # --- setting up ---
 
     def file(self, name):
         """A file of random bytes (one random block, then counted blocks: quick to make)."""
@@ -186,42 +107,31 @@ class Bench:
         return path
 
     def start(self):
-        self.root = os.path.join(self.folder, "root")
-        os.mkdir(self.root)
-        path = self.file("model.safetensors")
-        os.link(path, os.path.join(self.root, "blob"))
-        self.nginx = Nginx(self.folder, self.root, self.plain_upstream(path))
-        self.digest = self.add_repo("Bench/Warm", path)
+        root = os.path.join(self.folder, "root")
+        os.mkdir(root)
+        self.path = self.file("model.safetensors")
+        os.link(self.path, os.path.join(root, "blob"))
+        self.upstream = self.peer(Nginx, "upstream", root)
+        self.nginx = self.peer(Nginx, "nginx", root, self.upstream.url)
+        self.add_repo("Bench/Warm", self.path)
         self.wb = Weighbridge(self.hub.url)
         self.warm = self.pull_manifest("bench/warm")
         drain(self.warm)
-        self.wb.blob("bench/warm", self.digest, {"Range": "bytes=0-0"})
-        with open(os.path.join(self.root, "manifest"), "wb") as f:
-            f.write(self.wb.get("/v2/hf/bench/warm/manifests/main")[2])
+        status, headers, self.manifest_bytes = self.wb.get("/v2/hf/bench/warm/manifests/main")
+        if status != 200:
+            raise RuntimeError(f"no manifest: {status}")
+        self.manifest_digest = headers["Docker-Content-Digest"]
+        self.manifest_type = headers["Content-Type"]
+        with open(os.path.join(root, "manifest"), "wb") as f:
+            f.write(self.manifest_bytes)
 
-    def plain_upstream(self, path):
-        """The CDN's file without signature: for nginx's caching proxy."""
-        folder = os.path.join(self.folder, "upstream")
-        os.mkdir(folder)
-        os.link(path, os.path.join(folder, "blob"))
-        self.upstream_folder = folder
-        port = free_port()
-        conf = os.path.join(folder, "conf")
-        with open(conf, "w", encoding="utf-8") as f:
-            f.write(f"{AS_USER} daemon off; pid {folder}/pid; events {{}} http {{ access_log off; sendfile on;"
-                    f" client_body_temp_path {folder}/nb; fastcgi_temp_path {folder}/nf;"
-                    f" uwsgi_temp_path {folder}/nu; scgi_temp_path {folder}/ns;"
-                    f" proxy_temp_path {folder}/np; server {{ listen 127.0.0.1:{port};"
-                    f" root {folder}; }} }}")
-        self.upstream = subprocess.Popen(["nginx", "-c", conf, "-e", f"{folder}/error.log"])
-        return f"http://127.0.0.1:{port}"
+    def peer(self, kind, name, *args):
+        self.peers.append(kind(os.path.join(self.folder, name), *args))
+        return self.peers[-1]
 
     def add_repo(self, name, path):
-        with open(path, "rb") as f:
-            digest = hashlib.file_digest(f, "sha256").hexdigest()
         self.hub.add_repo(name, {"config.json": b'{"model_type":"bench"}',
                                  "weights.onnx": pathlib.Path(path)})
-        return "sha256:" + digest
 
     def pull_manifest(self, name):
         status, _, manifest = self.wb.manifest("hf/" + name, "main")
@@ -230,93 +140,189 @@ class Bench:
         layer = max(manifest["layers"], key=lambda entry: entry["size"])
         return f"{self.wb.url}/v2/hf/{name}/blobs/{layer['digest']}"
 
+    def docker_registry(self):
+        """Has what hf/bench/warm has, as bench/warm."""
+        if self.registry:
+            return self.registry
+        self.registry = self.peer(DockerRegistry, "docker-registry")
+        _, _, manifest = self.wb.manifest("hf/bench/warm", "main")
+        for i, entry in enumerate([manifest["config"], *manifest["layers"]]):
+            path = os.path.join(self.folder, f"part-{i}")
+            if entry["size"] == self.size:
+                os.link(self.path, path)
+            else:
+                pathlib.Path(path).write_bytes(self.wb.blob("hf/bench/warm", entry["digest"])[2])
+            with open(path, "rb") as f:
+                state = hashlib.file_digest(f, "sha256")
+            push_put(self.registry.url, "bench/warm", Blob(path, None, state, b""))
+            os.unlink(path)
+        put_manifest(self.registry.url, "bench/warm", "main", self.manifest_type,
+                     self.manifest_bytes)
+        return self.registry
+
     def cold_url(self):
         """A blob that the server knows and does not hold."""
         if not self.cold:
             path = self.file("cold.bin")
             self.add_repo("Bench/Cold", path)
             self.cold = self.pull_manifest("bench/cold")
+        self.forget(self.cold.rpartition("/")[2])
         return self.cold
 
-    def forget(self, url):
-        """The same as Nginx.forget(). The server fetches again what is missing under blobs/."""
-        hexadecimal = url.rpartition(":")[2]
-        path = os.path.join(self.wb.data, "blobs", "sha256", hexadecimal[:2], hexadecimal)
+    def forget(self, digest):
+        """The server finds out by itself that a file under blobs/ is gone."""
+        algorithm, _, digits = digest.partition(":")
+        path = os.path.join(self.wb.data, "blobs", algorithm, digits[:2], digits)
         pathlib.Path(path).unlink(missing_ok=True)
 
-    def warm_clients(self, clients):
-        total = self.size * clients / MIB
-        return self.pairwise(
-            lambda: total / drain_process(self.warm, clients),
-            lambda: total / drain_process(self.nginx.url + "/blob", clients), "MiB/s")
+    def new_blob(self):
+        if not self.hashed:
+            path = self.file("push.bin")
+            write_chunked(path, path + ".chunked")
+            with open(path, "rb") as f:
+                self.hashed = (path, path + ".chunked", hashlib.file_digest(f, "sha256"))
+        self.pushes += 1
+        return Blob(*self.hashed, b"push %16d of process %16d" % (self.pushes, os.getpid()))
 
-    def manifest(self):
-        tag = f"{self.wb.url}/v2/hf/bench/warm/manifests/main"
-        return self.pairwise(lambda: wrk(tag, self.seconds),
-                             lambda: wrk(self.nginx.url + "/manifest", self.seconds), "req/s")
+    def warm_memory(self):
+        """A virtual machine may have given free memory back to its host, and pays for it when it
+        is touched again: whoever ran second would run faster. So all find the same."""
+        time.sleep(0.2)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        mmap.mmap(-1, 2 * self.size, flags).close()
+
+    # --- comparing ---
+
+    def compare(self, unit, ours, *peers):
+        """A line for each peer."""
+        sides = [ours, *peers]
+        for side in sides:
+            side.once()  # warm-up
+            side.rates.clear()
+            side.used = 0.0
+        for i in range(self.rounds):
+            for side in reversed(sides) if i % 2 else sides:
+                side.once()
+        lines = []
+        for peer in peers:
+            ratios = sorted(a / b for a, b in zip(ours.rates, peer.rates))
+            median = statistics.median(ratios)
+            lines.append(f"{median:6.2f}x {peer.name}  ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+                         f"{verdict(median, peer.bar)}   weighbridge "
+                         f"{statistics.median(ours.rates):.0f} {unit}, {peer.name} "
+                         f"{statistics.median(peer.rates):.0f} {unit}")
+        return lines
+
+    def blobs(self, clients):
+        times = max(1, 1024 * MIB // self.size // clients)  # long enough to be timed
+        total = self.size * clients * times / MIB
+
+        def pull(url):
+            return lambda: total / drain_all(url, clients, times)
+        digest = self.warm.rpartition("/")[2]
+        registry = self.docker_registry()
+        ours = Weighed("weighbridge", pull(self.warm), cpu=lambda: cpu_seconds(self.wb.pid))
+        nginx = Weighed("nginx", pull(self.nginx.url + "/blob"), 1.0, self.nginx.cpu)
+        docker = Weighed("docker-registry", pull(f"{registry.url}/v2/bench/warm/blobs/{digest}"),
+                         cpu=registry.cpu)
+        lines = self.compare("MiB/s", ours, nginx, docker)
+        gib = self.rounds * total / 1024
+        for peer, bar in ((nginx, 1.1), (docker, None)):
+            ratio = ours.used / peer.used
+            lines.append(f"{ratio:6.2f}x {peer.name}, processor time{verdict(ratio, bar, True)}"
+                         f"   weighbridge {ours.used / gib:.3f} s/GiB, {peer.name} "
+                         f"{peer.used / gib:.3f} s/GiB")
+        return lines
+
+    def manifests(self, reference):
+        registry = self.docker_registry()
+
+        def ask(url):
+            return lambda: wrk(url, self.seconds, self.manifest_type)
+        return self.compare(
+            "req/s",
+            Weighed("weighbridge", ask(f"{self.wb.url}/v2/hf/bench/warm/manifests/{reference}")),
+            Weighed("nginx", ask(self.nginx.url + "/manifest"), 0.7),
+            Weighed("docker-registry", ask(f"{registry.url}/v2/bench/warm/manifests/{reference}"),
+                    30))
+
+    def push(self, count, how):
+        registry, by_hand = self.docker_registry(), Pipelines(self.folder)
+
+        def pushes(url, forget):
+            blobs = [self.new_blob() for _ in range(count)]
+            self.warm_memory()
+            race = Race()
+            for blob in blobs:
+                race.add(how, url, "bench/push", blob)
+            seconds = race.run()
+            for blob in blobs:
+                forget(blob.digest)
+            return self.size * count / MIB / seconds
+
+        def pipelines():
+            blobs = [self.new_blob() for _ in range(count)]
+            self.warm_memory()
+            return self.size * count / MIB / by_hand.push(blobs)
+        return self.compare(
+            "MiB/s",
+            Weighed("weighbridge", lambda: pushes(self.wb.url, self.forget)),
+            Weighed(by_hand.name, pipelines, 0.5 if count == 1 else 0.8),
+            Weighed("docker-registry", lambda: pushes(registry.url, registry.forget), 2))
 
     def cold_clients(self, clients):
         total = self.size * clients / MIB
 
         def ours():
             url = self.cold_url()
-            self.forget(url)
             self.warm_memory()
-            return total / drain_process(url, clients)
+            return total / drain_all(url, clients)
 
         def theirs():
             self.nginx.forget()
             self.warm_memory()
-            return total / drain_process(self.nginx.url + "/cdn/blob", clients)
-        return self.pairwise(ours, theirs, "MiB/s")
+            return total / drain_all(self.nginx.url + "/cdn/blob", clients)
+        return self.compare("MiB/s", Weighed("weighbridge", ours), Weighed("nginx", theirs))
 
-    def warm_memory(self):
-        """A virtual machine may have given free memory back to its host, and pays for it when it
-        is touched again: whoever ran second would run faster. So both find the same."""
-        time.sleep(0.5)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-        mmap.mmap(-1, 2 * self.size, flags).close()
+    # --- memory ---
 
-    def pairwise(self, ours, theirs, unit):
-        ours(), theirs()  # warm-up
-        a, b = [], []
-        for _ in range(self.pairs):
-            a.append(ours())
-            b.append(theirs())
-        ratios = sorted(x / y for x, y in zip(a, b))
-        return (f"{statistics.median(ratios):5.2f}x  (pairs {ratios[0]:.2f} to {ratios[-1]:.2f})"
-                f"   weighbridge {statistics.median(a):8.0f} {unit}"
-                f"   nginx {statistics.median(b):8.0f} {unit}")
+    def anonymous_mib(self):
+        with open(f"/proc/{self.wb.pid}/status", encoding="ascii") as f:
+            return int(re.search(r"RssAnon:\s+(\d+)", f.read()).group(1)) / 1024
 
-    def memory(self):
+    def slow_clients(self, url, limit):
+        before = peak = self.anonymous_mib()
+        readers = SlowReaders(url, SLOW_CLIENTS)
+        try:
+            for _ in range(self.trickles):
+                readers.trickle()
+                peak = max(peak, self.anonymous_mib())
+                time.sleep(0.05)
+        finally:
+            readers.close()
+        return [f"{peak:6.1f} MiB of RssAnon at most, {before:.1f} before   bar < {limit} MiB: "
+                f"{'met' if peak < limit else 'MISSED'}"]
+
+    def memory_cold(self):
         url = self.cold_url()
-        self.forget(url)
-        peak, done = [0], threading.Event()
+        hold = self.hub.hold("cdn", repo="Bench/Cold", path="weights.onnx", fraction=0.5)
+        try:
+            lines = self.slow_clients(url, LIMIT_COLD)
+            if not hold.wait_held():
+                raise RuntimeError("the download had ended before the clients had come")
+        finally:
+            hold.remove()
+        return lines
 
-        def watch():
-            while not done.is_set():
-                with open(f"/proc/{self.wb.pid}/status", encoding="ascii") as f:
-                    rss = int(re.search(r"RssAnon:\s+(\d+)", f.read()).group(1))
-                peak[0] = max(peak[0], rss)
-                done.wait(0.02)
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        seconds = drain_process(url, 50)
-        done.set()
-        watcher.join()
-        return (f"RssAnon peak {peak[0] / 1024:.1f} MiB with 50 readers of one cold "
-                f"{self.size // MIB} MiB blob ({seconds:.1f} s)")
+    # --- the end ---
 
     def stop(self):
         status = 0
         if self.wb:
             status = self.wb.stop()
             self.wb.clean()
-        if self.nginx:
-            self.nginx.stop()
-        if self.upstream:
-            self.upstream.terminate()
-            self.upstream.wait()
+        for peer in self.peers:
+            peer.stop()
         self.hub.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         if status:
@@ -324,26 +330,35 @@ class Bench:
 
 
 MEASURES = {
-    "warm-1": lambda b: b.warm_clients(1),
-    "warm-16": lambda b: b.warm_clients(16),
-    "manifest": lambda b: b.manifest(),
+    "blob-1": lambda b: b.blobs(1),
+    "blob-16": lambda b: b.blobs(16),
+    "manifest-tag": lambda b: b.manifests("main"),
+    "manifest-digest": lambda b: b.manifests(b.manifest_digest),
+    "push-1": lambda b: b.push(1, push_put),
+    "push-4": lambda b: b.push(4, push_put),
+    "push-1-patch": lambda b: b.push(1, push_patch),
+    "push-4-patch": lambda b: b.push(4, push_patch),
     "cold": lambda b: b.cold_clients(1),
     "cold-16": lambda b: b.cold_clients(16),
-    "memory": lambda b: b.memory(),
+    "memory-warm": lambda b: b.slow_clients(b.warm, LIMIT_WARM),
+    "memory-cold": lambda b: b.memory_cold(),
 }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="3 pairs of small sizes")
+    parser.add_argument("--short", action="store_true", help="3 rounds of small sizes")
     parser.add_argument("--only", action="append", choices=MEASURES)
     args = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     bench = Bench(args.short)
     try:
         bench.start()
-        print(f"{bench.pairs} pairs, {bench.size // MIB} MiB blobs, {os.cpu_count()} cores")
+        print(f"{bench.rounds} rounds, {bench.size // MIB} MiB blobs, {os.cpu_count()} cores")
         for name in args.only or MEASURES:
-            print(f"{name:9} {MEASURES[name](bench)}", flush=True)
+            for i, line in enumerate(MEASURES[name](bench)):
+                print(f"{'' if i else name:15} {line}", flush=True)
     finally:
         bench.stop()
     return 0
