@@ -5,9 +5,12 @@
 #include "base/clock.h"
 #include "server/request.h"
 
+/* The library hands out pieces of half its memory for a connection (16 KiB); hashing and writing
+ * are cheaper in larger ones. */
 #define BUFFER_FIRST ((size_t)64 * 1024)
-#define BUFFER_LARGE ((size_t)256 * 1024) /* hashing and writing are cheaper in large pieces */
+#define BUFFER_LARGE ((size_t)256 * 1024)
 #define LARGE_AFTER ((uint64_t)1024 * 1024)
+#define LARGE_AT_ONCE 256u      /* of them in the server: 64 MiB */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
 
 static bool make_buffer(struct request *q, size_t size)
@@ -29,8 +32,13 @@ static bool size_buffer(struct request *q)
         first = (size_t)q->framing.length;
     if (!q->buffer)
         return make_buffer(q, first ? first : 1);
-    if (q->received > LARGE_AFTER && q->buffer_size < BUFFER_LARGE)
-        make_buffer(q, BUFFER_LARGE);
+    if (q->received > LARGE_AFTER && !q->has_large_buffer) {
+        atomic_uint *n = &q->server->large_buffers;
+        q->has_large_buffer =
+            atomic_fetch_add(n, 1) < LARGE_AT_ONCE && make_buffer(q, BUFFER_LARGE);
+        if (!q->has_large_buffer)
+            atomic_fetch_sub(n, 1);
+    }
     return true;
 }
 
@@ -107,6 +115,8 @@ void body_release(struct request *q)
     q->sink = (struct body_sink){0};
     free(q->buffer);
     q->buffer = NULL;
+    if (q->has_large_buffer)
+        atomic_fetch_sub(&q->server->large_buffers, 1);
     if (q->held)
         MHD_destroy_response(q->held);
     q->held = NULL;

@@ -35,6 +35,7 @@ struct server {
     atomic_bool draining;         /* refuse, finish what runs, close connections after it */
     atomic_bool stopping;         /* cut what runs */
     atomic_uint_fast64_t clients; /* open connections */
+    atomic_uint large_buffers;    /* of bodies that are being received */
     atomic_size_t pushed_memory;  /* bytes of the manifests that are being received */
     pthread_mutex_t lock;         /* guards: active, pushes_read */
     pthread_cond_t idle;          /* active became 0 */
@@ -101,6 +102,7 @@ struct request {
     struct body_sink sink;
     char *buffer; /* of the sink: collects what goes to write() */
     size_t buffer_len, buffer_size;
+    bool has_large_buffer; /* counted in server->large_buffers */
     bool body_failed;
     struct error body_error;
     uint64_t received;  /* bytes of the body, for the log */
