@@ -338,12 +338,13 @@ static int refuse_mirror(const struct request *q, const struct config_upstream *
 }
 
 /* A manifest of many parts takes several times its size, for as long as it is read and stored: so
- * many at once as fit, the others wait. Who has its place waits for nobody. */
+ * many at once as fit, the others wait. Who has a place waits for no other push. A huge one counts
+ * as half of the room, or it could wait for ever behind a stream of small ones. */
 static size_t reading_begin(struct server *s, const struct push *p)
 {
-    size_t n = p->len * READ_FACTOR;
+    size_t n = p->len < READ_MAX / 2 / READ_FACTOR ? p->len * READ_FACTOR : READ_MAX / 2;
     pthread_mutex_lock(&s->lock);
-    while (s->pushes_read && s->pushes_read + n > READ_MAX)
+    while (s->pushes_read + n > READ_MAX)
         cond_wait_until(&s->pushes_less, &s->lock, CLOCK_FOREVER);
     s->pushes_read += n;
     pthread_mutex_unlock(&s->lock);
