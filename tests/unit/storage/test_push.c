@@ -370,6 +370,50 @@ Test(push, of_four_mebibytes_with_many_needs)
     store_close(s);
 }
 
+struct large {
+    struct store *s;
+    unsigned i;
+};
+
+static char *large_text(unsigned i, size_t len)
+{
+    char *text = malloc(len + 1);
+    cr_assert(text);
+    memset(text, 'a' + (int)(i % 26), len);
+    text[len] = '\0';
+    return text;
+}
+
+static void *push_large(void *arg)
+{
+    struct large *l = arg;
+    char *text = large_text(l->i, 4 * MIB);
+    push_ok(l->s, LOCAL, text, NULL, 0, NULL);
+    free(text);
+    return NULL;
+}
+
+/* More than one transaction takes. */
+Test(push, of_many_large_ones_at_once)
+{
+    struct store *s = open_store();
+    struct large larges[24];
+    pthread_t threads[24];
+    for (unsigned i = 0; i < 24; i++) {
+        larges[i] = (struct large){s, i};
+        cr_assert(pthread_create(&threads[i], NULL, push_large, &larges[i]) == 0);
+    }
+    for (unsigned i = 0; i < 24; i++)
+        pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < 24; i++) {
+        char *text = large_text(i, 4 * MIB);
+        struct digest d = digest_of_text(text);
+        cr_assert(has_manifest(s, LOCAL, &d));
+        free(text);
+    }
+    store_close(s);
+}
+
 /* ---- immutable tags ---- */
 
 static bool starts_with_v(void *ctx, const char *repository, const char *tag)
