@@ -409,17 +409,17 @@ static int read_tags(const struct request *q, struct push *p, struct error *err)
         int r = query_get_nth(q->query, "tag", i, tag, sizeof(tag), err);
         if (r <= 0)
             return r;
+        if (i == TAGS_MAX)
+            return err_set(err, ERR_INVALID,
+                           "over %u tags in one push: send the others with a further push of the "
+                           "same manifest",
+                           TAGS_MAX);
         if (!tag_is_valid(tag))
             return err_set(err, ERR_INVALID,
                            "\"%.160s\" is not a tag (letters, digits, '_', '.', '-', at most 128)",
                            tag);
         if (has_tag(q, p, tag))
             continue;
-        if (p->n_tags == TAGS_MAX)
-            return err_set(err, ERR_INVALID,
-                           "over %u tags in one push: send the others with a further push of the "
-                           "same manifest",
-                           TAGS_MAX);
         if (!p->tags)
             p->tags = malloc(TAGS_MAX * sizeof(*p->tags));
         if (!p->tags)

@@ -603,13 +603,17 @@ Test(push, referrers_in_pages)
 {
     unsigned pages;
     size_t largest = 0;
+    fake_referrers = 2001;
+    cr_expect_eq(walk(REFERRERS, &pages, &largest), 2001);
+    cr_expect_eq(pages, 3);
+    cr_expect_eq(walk(REFERRERS "?n=1000000", &pages, &largest), 2001);
+    cr_expect_eq(pages, 3);
     fake_referrers = 700;
     cr_expect_eq(walk(REFERRERS, &pages, &largest), 700);
     cr_expect_eq(pages, 1);
     cr_expect_eq(walk(REFERRERS "?n=100", &pages, &largest), 700);
     cr_expect_eq(pages, 7);
     cr_expect_eq(walk(REFERRERS "?n=0", &pages, &largest), 700);
-    cr_expect_eq(walk(REFERRERS "?n=1000000", &pages, &largest), 700);
     fake_annotation_size = 100000;
     cr_expect_eq(walk(REFERRERS, &pages, &largest), 700);
     cr_expect(largest < 4u << 20, "%zu bytes", largest);
