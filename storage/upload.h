@@ -42,8 +42,10 @@ int upload_status(struct store *s, const char *repository, const char *id, uint6
                   struct error *err);
 
 /* One request's hold on a session. A newer one takes it over: the older one's next call fails with
- * ERR_CONFLICT and leaves nothing (its connection may be dead without anybody knowing). Cuts the
- * file to the acknowledged offset. 1, 0 no such session in that repository, -1. */
+ * ERR_CONFLICT and leaves nothing (its connection may be dead without anybody knowing). Waits for a
+ * call of the older one that is under way (and fails with ERR_CONFLICT itself when a still newer
+ * one comes meanwhile), then cuts the file to the acknowledged offset. 1, 0 no such session in that
+ * repository, -1. */
 struct upload;
 int upload_open(struct store *s, const char *repository, const char *id, struct upload **ret,
                 struct error *err);
