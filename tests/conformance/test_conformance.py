@@ -64,6 +64,12 @@ class Newest(SuiteCase):
     def test_version_in_development(self):
         self.everything_passes("dev")
 
+    def test_sparse_manifests_are_refused_and_nothing_else(self):
+        verdict = self.newest(self.make_weighbridge().host, "dev", OCI_DATA_SPARSE="true")
+        self.assertGreater(verdict.counts["FAIL"], 0)
+        self.assertEqual([name for name, _, _ in verdict.checks if "/sparse/" not in name], [],
+                         verdict)
+
     def test_without_deletion_nothing_else_is_missing(self):
         wb = self.make_weighbridge(config={"delete": "deny"})
         verdict = self.newest(wb.host, "dev")
@@ -89,6 +95,32 @@ class Newest(SuiteCase):
         self.assertGreater(verdict.counts["Pass"], 0)  # it asks for absent things as well
         self.assertIn("OCI Conformance Test/empty/referrers",
                       [name for name, _, _ in verdict.checks])
+
+
+class ReadOnly(SuiteCase):
+    """A model of the Hub's, asked for what a registry gives that takes nothing."""
+
+    def test_imported_model(self):
+        hub = self.make_hub()
+        hub.add_repo("Org/Tiny", {"config.json": b'{"model_type": "llama"}',
+                                  "README.md": b"# Tiny\n" * 900})
+        wb = self.make_weighbridge(hub.url)
+        digest, manifest = self.pull_manifest(wb, "hf/org/tiny", "main")
+        blobs = [part["digest"] for part in (manifest["config"], *manifest["layers"])]
+        off = ("API_PUSH", "API_BLOBS_DELETE", "API_MANIFESTS_DELETE", "API_TAGS_DELETE",
+               # In this mode the suite looks for the header where it has kept no answer.
+               "API_MANIFESTS_DIGEST_HEADER")
+        verdict = self.newest(wb.host, "dev", OCI_REPO1="hf/org/tiny", OCI_RO_DATA_TAGS="main",
+                              OCI_RO_DATA_MANIFESTS=digest, OCI_RO_DATA_BLOBS=" ".join(blobs),
+                              OCI_RO_DATA_REFERRERS=digest, **{f"OCI_{name}": "false"
+                                                               for name in off})
+        print(f"\nread-only: {verdict.counts}", file=sys.stderr)
+        counts = {name: verdict.counts.get(name) for name in ("FAIL", "Error", "Skip")}
+        self.assertEqual(counts, {"FAIL": 0, "Error": 0, "Skip": 0}, verdict.output)
+        # The tag list; HEAD and GET of the manifest by both names, and of each blob; then absent ones.
+        self.assertGreaterEqual(verdict.counts["Pass"], 5 + 2 * len(blobs))
+        # It breaks down over its own report, once it has printed what it found.
+        self.assertIn(verdict.status, (0, 2))
 
 
 class NotFound(http.server.BaseHTTPRequestHandler):
