@@ -117,7 +117,7 @@ class ReadOnly(SuiteCase):
         print(f"\nread-only: {verdict.counts}", file=sys.stderr)
         counts = {name: verdict.counts.get(name) for name in ("FAIL", "Error", "Skip")}
         self.assertEqual(counts, {"FAIL": 0, "Error": 0, "Skip": 0}, verdict.output)
-        # The tag list; HEAD and GET of the manifest by both names, and of each blob; then absent ones.
+        # The tag list; the manifest by both names and each blob, HEAD and GET; then absent ones.
         self.assertGreaterEqual(verdict.counts["Pass"], 5 + 2 * len(blobs))
         # It breaks down over its own report, once it has printed what it found.
         self.assertIn(verdict.status, (0, 2))
