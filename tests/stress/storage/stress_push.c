@@ -19,6 +19,7 @@
 #define MANIFESTS 24
 #define REPOSITORIES 3
 #define TAGS 4
+#define SCRATCH "team/scratch"
 
 static struct store *store;
 static uint64_t deadline;
@@ -144,13 +145,29 @@ static void drop(unsigned i, unsigned repository, bool by_tag)
     atomic_fetch_add(&removals, r == 0);
 }
 
+/* In a repository of its own, where nobody checks what is linked: it comes and goes. */
+static void mount_and_unlink(unsigned i, unsigned repository)
+{
+    struct error err = ERROR_INIT;
+    struct digest d = need_digest(i, 0);
+    int r = store_blob_mount(store, SCRATCH, &d, repositories[repository], &err);
+    CHECK(r >= 0, "%s", err.text);
+    atomic_fetch_add(&mounts, r == 1);
+    if (r == 1 && i % 2) {
+        r = store_blob_unlink(store, SCRATCH, &d, &err);
+        CHECK(r == 0 || err.code == ERR_NOT_FOUND, "%s", err.text);
+    }
+}
+
 static void *client_main(void *arg)
 {
     unsigned seed = *(const unsigned *)arg + 1;
     while (clock_monotonic_ms() < deadline) {
         unsigned x = (unsigned)rand_r(&seed), i = x / 16 % MANIFESTS, r = x / 1024 % REPOSITORIES;
-        if (x % 8 < 5)
+        if (x % 8 < 4)
             push(i, r, x / 4096);
+        else if (x % 8 == 4)
+            mount_and_unlink(i, r);
         else
             drop(i, r, x % 8 == 5);
     }
@@ -206,7 +223,7 @@ static void read_lists(unsigned i, unsigned repository)
     if (r == 0)
         tag_history_done(&h);
     r = store_blob_repositories(store, &blob, NULL, 10, &names, &err);
-    CHECK(r == 0 && names.n <= REPOSITORIES, "%s", err.text);
+    CHECK(r == 0 && names.n <= REPOSITORIES + 1, "%s", err.text);
     if (r == 0)
         name_list_done(&names);
 }
@@ -283,5 +300,6 @@ int main(void)
     nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     printf("%lu pushes, %lu removals, %lu mounts, %lu reads, %lu bad\n", atomic_load(&pushes),
            atomic_load(&removals), atomic_load(&mounts), atomic_load(&reads), atomic_load(&bad));
-    return atomic_load(&bad) || !atomic_load(&pushes) || !atomic_load(&removals) ? 1 : 0;
+    bool idle = !atomic_load(&pushes) || !atomic_load(&removals);
+    return atomic_load(&bad) || idle ? 1 : 0;
 }
