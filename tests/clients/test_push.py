@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""oras, crane and skopeo push, copy, list and delete, and pull again what they pushed."""
+"""oras, crane, skopeo and regctl push, copy, list and delete, and pull again what they pushed."""
 
 import hashlib
 import json
@@ -397,6 +397,67 @@ class Skopeo(ClientCase):
                     to, f"{other.host}/mirror")
         self.assertEqual(self.inspect(f"docker://{other.host}/mirror/image:v2")["Digest"],
                          self.digest)
+
+
+class Regctl(ClientCase):
+    """The client that uses most of the API: chunks, sha512, tags with a push by digest."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.program = cls.tool("regctl")
+
+    def setUp(self):
+        self.wb = self.make_weighbridge()
+        self.name = f"{self.wb.host}/team/image"
+        self.layout = Layout(self.folder("layout"))
+        self.digest = self.layout.tag(self.layout.index([
+            self.layout.image({"weights": random_bytes(1_000_000, "regctl")}),
+            self.layout.image({"arch": b"arm64"}, "arm64")]), "v1")
+
+    def regctl(self, *arguments):
+        return self.run_client(self.program, *arguments).decode().strip()
+
+    def push(self, *settings):
+        self.regctl("registry", "set", self.wb.host, "--tls", "disabled", *settings)
+        self.regctl("image", "copy", f"ocidir://{self.layout.folder}:v1", f"{self.name}:v1")
+        self.assertEqual(self.regctl("image", "digest", f"{self.name}:v1"), self.digest)
+
+    def test_blobs_in_chunks(self):
+        self.push("--blob-max", "100000", "--blob-chunk", "150000")
+        self.assertGreaterEqual(len(self.wb.log_lines(method="PATCH", received=150_000)), 6)
+        back = self.folder("back")
+        self.regctl("image", "copy", f"{self.name}:v1", f"ocidir://{back}:v1")
+        self.assertEqual(tree(os.path.join(back, "blobs")),
+                         tree(os.path.join(self.layout.folder, "blobs")))
+
+    def test_sha512(self):
+        self.push("--blob-chunk", "1000000")
+        self.regctl("image", "mod", f"{self.name}:v1", "--digest-algo", "sha512", "--create",
+                    "long")
+        digest = self.regctl("manifest", "head", f"{self.name}:long")
+        self.assertRegex(digest, "^sha512:[0-9a-f]{128}$")
+        sbom = os.path.join(self.write(self.folder("sbom"), {"sbom.json": SBOM}), "sbom.json")
+        self.regctl("artifact", "put", "--artifact-type", SBOM_TYPE, "--subject",
+                    f"{self.name}:long", "-f", sbom)
+        to = f"{self.wb.host}/prod/image"
+        self.regctl("image", "copy", "--referrers", f"{self.name}:long", f"{to}:long")
+        self.assertEqual(self.regctl("manifest", "head", f"{to}:long"), digest)
+        self.assertIn(SBOM_TYPE, self.regctl("artifact", "list", f"{to}@{digest}"))
+        back = self.folder("back")
+        self.regctl("image", "copy", f"{to}:long", f"ocidir://{back}:long")
+        blobs = list(Path(back, "blobs", "sha512").iterdir())
+        self.assertEqual(len(blobs), len(self.layout.blobs()))
+        for path in blobs:
+            self.assertEqual(hashlib.sha512(path.read_bytes()).hexdigest(), path.name)
+
+    def test_one_tag_of_several_is_removed(self):
+        self.push("--blob-chunk", "1000000")
+        self.regctl("image", "copy", f"{self.name}:v1", f"{self.name}:v2")
+        self.regctl("tag", "rm", f"{self.name}:v1")
+        self.assertEqual(self.regctl("tag", "ls", self.name).split(), ["v2"])
+        self.assertEqual(self.regctl("image", "digest", f"{self.name}:v2"), self.digest)
+        self.assertEqual(self.regctl("repo", "ls", self.wb.host).split(), ["team/image"])
 
 
 if __name__ == "__main__":
