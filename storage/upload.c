@@ -41,7 +41,7 @@ static int take_place(struct uploads *t, struct error *err)
     pthread_mutex_unlock(&t->lock);
     if (full)
         return err_set(err, ERR_BUSY,
-                       "%zu uploads are open, as many as limits.max_uploads allows: finish or "
+                       "%zu uploads are open, as many as limits.uploads allows: finish or "
                        "cancel some, wait until they expire, or raise the setting",
                        t->max);
     return 0;
