@@ -1,0 +1,41 @@
+/* A circuit breaker: keeps a dead upstream from costing every request its time limits.
+ *
+ *     CLOSED      requests pass
+ *     OPEN        refused at once (ERR_UPSTREAM with what went wrong last, retry_after set)
+ *     HALF-OPEN   after the pause one request passes as a trial; the others are refused still
+ *
+ * It opens after `threshold` failures in a row without a success, at once after a failure to
+ * connect or resolve of a request that waited for its whole time limit, and for as long as a 429 or
+ * 503 with Retry-After says. The pause doubles with each failed trial from 1 s to 60 s, with
+ * jitter. Only the upstream's own failures count (refused, reset, timed out, TLS, 5xx, 429); an
+ * answer like 404 or 401 is a success of the connection. Thread-safe; time is clock_monotonic_ms().
+ */
+#ifndef WB_UPSTREAM_BREAKER_H
+#define WB_UPSTREAM_BREAKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct breaker;
+enum breaker_state { BREAKER_CLOSED, BREAKER_OPEN, BREAKER_HALF_OPEN };
+
+/* name: the upstream's prefix, for texts; copied. */
+int breaker_new(const char *name, unsigned threshold, struct breaker **ret, struct error *err);
+void breaker_free(struct breaker *b);
+
+/* Before a request: 0 pass (then exactly one of the two below must follow), -1 refused. */
+int breaker_enter(struct breaker *b, uint64_t now_ms, struct error *err);
+void breaker_success(struct breaker *b);
+void breaker_failure(struct breaker *b, uint64_t now_ms, const struct error *why);
+/* The request ended without telling anything about the upstream (cancelled). */
+void breaker_abandon(struct breaker *b);
+
+struct breaker_stats {
+    enum breaker_state state;
+    uint64_t opened, refused; /* since the start */
+};
+void breaker_stats(struct breaker *b, uint64_t now_ms, struct breaker_stats *ret);
+
+#endif
