@@ -59,6 +59,7 @@ enum MHD_Result answer_raw(struct request *q, unsigned status, struct MHD_Respon
 
 void linger(struct request *q)
 {
+    char unread[16384];
     int fd = request_fd(q);
     uint64_t deadline = clock_monotonic_ms() + LINGER_MS, taken = 0;
     shutdown(fd, SHUT_WR);
@@ -69,7 +70,7 @@ void linger(struct request *q)
             return;
         if (poll(&p, 1, deadline - now < LOOK_MS ? (int)(deadline - now) : (int)LOOK_MS) <= 0)
             continue;
-        ssize_t n = recv(fd, NULL, 1 << 20, MSG_TRUNC | MSG_DONTWAIT); /* thrown away unread */
+        ssize_t n = recv(fd, unread, sizeof(unread), MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return;
         taken += n > 0 ? (uint64_t)n : 0;

@@ -10,8 +10,6 @@
 #include "server/range.h"
 #include "server/uploads.h"
 
-#define ROOM_EVERY ((uint64_t)64 << 20) /* bytes between looks at the disk's free space */
-
 /* One request's part of a session. */
 struct piece {
     struct upload *upload;
@@ -22,7 +20,6 @@ struct piece {
     struct digest digest;
     bool has_length; /* so many bytes have to come, no more and no fewer */
     uint64_t length, received;
-    uint64_t unlooked; /* bytes since the last look at the free space */
 };
 
 /* ---- answers ----------------------------------------------------------------------------------
@@ -132,12 +129,6 @@ static int piece_write(struct request *q, const void *data, size_t len, struct e
     p->received += len;
     if (p->has_length && p->received > p->length)
         return wrong_length(p, err);
-    p->unlooked += len;
-    if (p->unlooked >= ROOM_EVERY) {
-        p->unlooked = 0;
-        if (store_has_room(q->server->store, 0, err) < 0)
-            return -1;
-    }
     return upload_write(p->upload, data, len, err);
 }
 
@@ -174,12 +165,13 @@ static void want_body(struct request *q, struct piece *p)
         .write = piece_write, .end = piece_end, .release = piece_release, .ctx = p};
 }
 
+/* Also for a body without a length: whether there is room at all is known before it comes. What is
+ * only to be closed needs none. */
 static int expect(struct request *q, struct piece *p, struct error *err)
 {
-    uint64_t n = q->framing.has_length ? q->framing.length : 0;
-    if (store_has_room(q->server->store, n, err) < 0)
-        return -1;
-    return n ? upload_expect(p->upload, n, err) : 0;
+    if (!q->framing.chunked && q->framing.length == 0)
+        return 0;
+    return upload_expect(p->upload, q->framing.length, err);
 }
 
 /* ---- PATCH and PUT ----------------------------------------------------------------------------
