@@ -11,7 +11,7 @@ CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
 # The last three are clients that bring a daemon along: nothing that ./test alone should install.
 CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman")
 BENCH_PACKAGES=()
-BENCH_TOOLS=("nginx nginx-light" "wrk wrk")
+BENCH_TOOLS=("nginx nginx-light" "wrk wrk" "docker-registry docker-registry" "openssl openssl")
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps servers
 
 die() {
