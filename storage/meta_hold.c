@@ -26,33 +26,6 @@ int hold_drop(struct meta *m, MDB_txn *txn, const char *repository, const struct
     return db_delete(m, txn, DB_USES, &k, err);
 }
 
-struct users_ctx {
-    size_t prefix;
-    bool any; /* a manifest */
-};
-
-static int visit_user(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
-{
-    (void)v, (void)err;
-    struct users_ctx *c = arg;
-    struct digest manifest;
-    if (key_get_digest((const char *)k->mv_data + c->prefix, k->mv_size - c->prefix, &manifest) ==
-        0)
-        return 0; /* the hold */
-    c->any = true;
-    return 1;
-}
-
-int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
-                      struct error *err)
-{
-    struct key prefix = key_of_uses(d, repository);
-    struct users_ctx c = {.prefix = prefix.len};
-    if (db_each(m, txn, DB_USES, &prefix, NULL, visit_user, &c, err) < 0)
-        return -1;
-    return c.any;
-}
-
 int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
               uint64_t size, uint64_t now_s, struct error *err)
 {
@@ -85,17 +58,20 @@ struct blob_args {
     bool is_found; /* set by each run */
 };
 
+static int no_blob(const struct blob_args *a, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    return err_set(err, ERR_NOT_FOUND, "%s has no blob %s", a->repository,
+                   digest_format(a->digest, text));
+}
+
 static int run_unlink(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct blob_args *a = arg;
     struct key k = key_of_content(a->repository, a->digest);
-    char text[DIGEST_TEXT_MAX];
     int r = db_delete(m, txn, DB_LINKS, &k, err);
-    if (r < 0)
-        return -1;
-    if (r == 0)
-        return err_set(err, ERR_NOT_FOUND, "%s has no blob %s", a->repository,
-                       digest_format(a->digest, text));
+    if (r <= 0)
+        return r == 0 ? no_blob(a, err) : -1;
     /* The uses of manifests stay: they keep the bytes, and pushing the blob again mends them. */
     return hold_drop(m, txn, a->repository, a->digest, err) < 0 ? -1 : 0;
 }
@@ -104,6 +80,16 @@ int meta_blob_unlink(struct meta *m, const char *repository, const struct digest
                      struct error *err)
 {
     struct blob_args a = {.repository = repository, .digest = d};
+    {
+        /* What must fail is found out without the writing thread (see meta_push.c). */
+        _cleanup_txn_ MDB_txn *txn = NULL;
+        struct key k = key_of_content(repository, d);
+        if (meta_read_begin(m, &txn, err) < 0)
+            return -1;
+        int r = db_has(m, txn, DB_LINKS, &k, err);
+        if (r <= 0)
+            return r == 0 ? no_blob(&a, err) : -1;
+    }
     return meta_write(m, run_unlink, &a, err);
 }
 
@@ -290,6 +276,34 @@ static int visit_hold(void *arg, const MDB_val *k, const MDB_val *v, struct erro
         return 0;
     key_list_add(&a->keys, k->mv_data, k->mv_size);
     return strbuf_failed(&a->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+struct users_ctx {
+    size_t prefix;
+    bool any; /* a manifest */
+};
+
+static int visit_user(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v, (void)err;
+    struct users_ctx *c = arg;
+    struct digest manifest;
+    if (key_get_digest((const char *)k->mv_data + c->prefix, k->mv_size - c->prefix, &manifest) ==
+        0)
+        return 0; /* the hold */
+    c->any = true;
+    return 1;
+}
+
+/* Whether a manifest of the repository needs the blob: 1, 0, -1. */
+static int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository,
+                             const struct digest *d, struct error *err)
+{
+    struct key prefix = key_of_uses(d, repository);
+    struct users_ctx c = {.prefix = prefix.len};
+    if (db_each(m, txn, DB_USES, &prefix, NULL, visit_user, &c, err) < 0)
+        return -1;
+    return c.any;
 }
 
 /* Looks again at each: it may have been made anew, or a manifest may need the blob by now. */

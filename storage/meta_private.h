@@ -149,9 +149,6 @@ int name_list_add(struct name_list *l, size_t *cap, const char *name, size_t len
  * origins), and a hold as of now. */
 int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
               uint64_t size, uint64_t now_s, struct error *err);
-/* Whether a manifest of the repository needs the blob: 1, 0, -1. */
-int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
-                      struct error *err);
 int hold_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
              uint64_t now_s, struct error *err);
 /* 1 dropped, 0 there was none, -1. */

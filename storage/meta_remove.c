@@ -78,24 +78,51 @@ static int check_guard(const struct remove_args *a, const char *tag, struct erro
                    digest_format(a->digest, text), a->repository, tag);
 }
 
-/* `only`: those on this manifest, unless one of them must stay; else all that are left. */
-static int drop_tags(struct meta *m, MDB_txn *txn, const struct remove_args *a,
-                     const struct digest *only, struct error *err)
+static int not_found(const struct remove_args *a, struct error *err)
 {
-    struct pick_ctx c = {.keys = KEY_LIST_INIT, .digest = only};
+    char text[DIGEST_TEXT_MAX];
+    if (a->tag)
+        return err_set(err, ERR_NOT_FOUND, "%s has no tag %s", a->repository, a->tag);
+    return err_set(err, ERR_NOT_FOUND, "%s has no manifest %s", a->repository,
+                   digest_format(a->digest, text));
+}
+
+static void tag_of_key(const struct key *k, size_t prefix, char buf[static KEY_MAX + 1])
+{
+    snprintf(buf, KEY_MAX + 1, "%.*s", (int)(k->len - prefix), (const char *)k->data + prefix);
+}
+
+/* The tags on the manifest, which the guard must let go. */
+static int pick_tags(struct meta *m, MDB_txn *txn, const struct remove_args *a,
+                     struct key_list *ret, struct error *err)
+{
+    struct pick_ctx c = {.keys = KEY_LIST_INIT, .digest = a->digest};
     struct key prefix = key_of_repository(a->repository), k;
     int r = db_each(m, txn, DB_TAGS, &prefix, NULL, visit_pick, &c, err);
     for (size_t pos = 0; r == 0 && key_list_next(&c.keys, &pos, &k);) {
         char tag[KEY_MAX + 1];
-        snprintf(tag, sizeof(tag), "%.*s", (int)(k.len - prefix.len),
-                 (const char *)k.data + prefix.len);
-        if (only)
-            r = check_guard(a, tag, err);
-        if (r == 0 && tag_remove(m, txn, a->repository, tag, &a->cause, err) < 0)
-            r = -1;
+        tag_of_key(&k, prefix.len, tag);
+        r = check_guard(a, tag, err);
     }
-    key_list_done(&c.keys);
+    if (r == 0)
+        *ret = c.keys;
+    else
+        key_list_done(&c.keys);
     return r;
+}
+
+static int drop_tags(struct meta *m, MDB_txn *txn, const struct remove_args *a,
+                     const struct key_list *keys, struct error *err)
+{
+    struct key k;
+    size_t prefix = strlen(a->repository) + 1;
+    for (size_t pos = 0; key_list_next(keys, &pos, &k);) {
+        char tag[KEY_MAX + 1];
+        tag_of_key(&k, prefix, tag);
+        if (tag_remove(m, txn, a->repository, tag, &a->cause, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int drop_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
@@ -166,13 +193,29 @@ static int release_all(struct meta *m, MDB_txn *txn, const struct remove_args *a
     return r;
 }
 
-static int not_found(const struct remove_args *a, struct error *err)
+/* A removal that must fail is found out from a snapshot first: on the writing thread it would cost
+ * its neighbours their common transaction. */
+static int check_first(struct meta *m, const struct remove_args *a, struct error *err)
 {
-    char text[DIGEST_TEXT_MAX];
+    _cleanup_txn_ MDB_txn *txn = NULL;
+    _cleanup_key_list_ struct key_list tags = KEY_LIST_INIT;
+    struct key k =
+        a->tag ? key_of_tag(a->repository, a->tag) : key_of_content(a->repository, a->digest);
+    if (meta_read_begin(m, &txn, err) < 0)
+        return -1;
+    int r = db_has(m, txn, a->tag ? DB_TAGS : DB_MANIFESTS, &k, err);
+    if (r <= 0)
+        return r == 0 ? not_found(a, err) : -1;
     if (a->tag)
-        return err_set(err, ERR_NOT_FOUND, "%s has no tag %s", a->repository, a->tag);
-    return err_set(err, ERR_NOT_FOUND, "%s has no manifest %s", a->repository,
-                   digest_format(a->digest, text));
+        return check_guard(a, a->tag, err);
+    return a->guard ? pick_tags(m, txn, a, &tags, err) : 0;
+}
+
+static int remove_checked(struct meta *m, struct remove_args *a,
+                          int (*run)(struct meta *, MDB_txn *, void *, struct error *),
+                          struct error *err)
+{
+    return check_first(m, a, err) < 0 ? -1 : meta_write(m, run, a, err);
 }
 
 static int run_remove_tag(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
@@ -191,7 +234,7 @@ int meta_remove_tag(struct meta *m, const char *repository, const char *tag,
                             .tag = tag,
                             .guard = guard,
                             .cause = {.source = source, .at_ms = history_now_ms()}};
-    return meta_write(m, run_remove_tag, &a, err);
+    return remove_checked(m, &a, run_remove_tag, err);
 }
 
 static int release_needs(struct meta *m, MDB_txn *txn, const struct remove_args *a,
@@ -212,26 +255,35 @@ static int release_needs(struct meta *m, MDB_txn *txn, const struct remove_args 
     return db_delete(m, txn, DB_REFERRERS, &k, err) < 0 ? -1 : 0;
 }
 
+/* The last manifest went: the repository goes, with rows that were too damaged to be matched. */
+static int drop_repository(struct meta *m, MDB_txn *txn, const struct remove_args *a,
+                           struct error *err)
+{
+    struct key all = key_of_repository(a->repository), k = KEY_INIT;
+    key_put_text(&k, a->repository);
+    if (drop_prefix(m, txn, DB_TAGS, &all, err) < 0 ||
+        drop_prefix(m, txn, DB_REFERRERS, &all, err) < 0)
+        return -1;
+    return db_delete(m, txn, DB_REPOSITORIES, &k, err) < 0 ? -1 : 0;
+}
+
 static int run_remove_manifest(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct remove_args *a = arg;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    _cleanup_key_list_ struct key_list tags = KEY_LIST_INIT;
     struct key k = key_of_content(a->repository, a->digest);
-    struct key all = key_of_repository(a->repository), repository = KEY_INIT;
+    struct key all = key_of_repository(a->repository);
     int r = db_get(m, txn, DB_MANIFESTS, &k, &row, err);
     if (r <= 0)
         return r == 0 ? not_found(a, err) : -1;
-    if (db_delete(m, txn, DB_MANIFESTS, &k, err) < 0 || release_needs(m, txn, a, &row, err) < 0 ||
-        drop_tags(m, txn, a, a->digest, err) < 0)
+    if (pick_tags(m, txn, a, &tags, err) < 0 || drop_tags(m, txn, a, &tags, err) < 0 ||
+        db_delete(m, txn, DB_MANIFESTS, &k, err) < 0 || release_needs(m, txn, a, &row, err) < 0)
         return -1;
     r = db_has_prefix(m, txn, DB_MANIFESTS, &all, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    /* The last one: the repository is gone, with rows that were too damaged to be matched. */
-    key_put_text(&repository, a->repository);
-    if (drop_tags(m, txn, a, NULL, err) < 0 || drop_prefix(m, txn, DB_REFERRERS, &all, err) < 0)
-        return -1;
-    return db_delete(m, txn, DB_REPOSITORIES, &repository, err) < 0 ? -1 : 0;
+    return drop_repository(m, txn, a, err);
 }
 
 int meta_remove_manifest(struct meta *m, const char *repository, const struct digest *d,
@@ -241,5 +293,5 @@ int meta_remove_manifest(struct meta *m, const char *repository, const struct di
                             .digest = d,
                             .guard = guard,
                             .cause = {.source = source, .at_ms = history_now_ms()}};
-    return meta_write(m, run_remove_manifest, &a, err);
+    return remove_checked(m, &a, run_remove_manifest, err);
 }

@@ -97,8 +97,9 @@ struct gc_result {
     uint64_t blobs_removed, bytes_removed, partials_removed;
     uint64_t blobs_held; /* kept only because of the grace */
 };
-/* Removes blobs that no link names and partials that no link names. Only while nothing else uses
- * the store (the offline command): not yet safe beside running transfers. */
+/* Removes blobs and partials that no manifest needs and no hold (push.h) keeps, and holds that are
+ * older than the grace. Only while nothing else uses the store (the offline command): not yet safe
+ * beside running transfers. */
 int store_gc(struct store *s, const struct gc_options *options, struct gc_result *ret,
              struct error *err);
 
