@@ -49,8 +49,8 @@ class Pusher:
         self.wire = Wire(host)
         self.random = random.Random(seed)
         with contextlib.closing(self.wire):
-            for way in self.WAYS:
-                for algorithm in ("sha256", "sha512"):
+            for algorithm in ("sha256", "sha512"):
+                for way in self.WAYS:
                     data = self.random.randbytes(70_000)
                     for repository in self.repositories:
                         self.push_by(way, repository, data, algorithm)
@@ -223,7 +223,7 @@ class Pusher:
                        streamed=self.random.random() < 0.3)
         self.commit(session)
 
-    WAYS = ("by_post", "by_put", "by_chunked_put", "by_chunks", "by_stream", "by_chunks_and_put")
+    WAYS = ("by_put", "by_post", "by_chunked_put", "by_chunks", "by_stream", "by_chunks_and_put")
 
     def push_by(self, way, repository, data, algorithm):
         if len(data) < 8 and way in ("by_chunks", "by_chunks_and_put"):
