@@ -64,7 +64,7 @@ int housekeeping_start(struct store *s, uint64_t uploads_expire_s, struct housek
     h->store = s;
     h->expire_s = uploads_expire_s;
     h->every_ms = EVERY_MS;
-    if (uploads_expire_s < EVERY_MS / 1000 * PER_EXPIRY)
+    if (uploads_expire_s * 1000 / PER_EXPIRY < EVERY_MS)
         h->every_ms = uploads_expire_s ? uploads_expire_s * 1000 / PER_EXPIRY : 1000 / PER_EXPIRY;
     if (pthread_mutex_init(&h->lock, NULL) != 0) {
         free(h);

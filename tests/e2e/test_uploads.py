@@ -287,7 +287,7 @@ class Refusals(Uploads):
                 status, _, answer = raw.answer()
                 self.assertEqual(status, 400)
                 self.assertIn(b"BLOB_UPLOAD_INVALID", answer)
-            self.check_patch(wb, path, b"", 2)
+            self.check_status(wb, path, 2)
         self.check_patch(wb, path, b"cdef", 6, start=2)
 
     def test_digests(self):
@@ -315,6 +315,7 @@ class Refusals(Uploads):
         self.check_patch(wb, path, b"hello ", 6)
         self.check_error(self.put(wb, path, sha256(b"hello world"), b"wurld"), 400,
                          "DIGEST_INVALID")
+        self.check_status(wb, path, 6)
         self.check_created(wb, self.put(wb, path, sha256(b"hello world"), b"world"), b"hello world")
 
     def test_unknown_sessions(self):

@@ -180,6 +180,7 @@ Test(uploads, a_body_that_is_not_as_long_as_its_range_does_not_count)
     expect_error(400, "BLOB_UPLOAD_INVALID");
     cr_expect_eq(fake_open_sessions(&acked, &size), 1);
     cr_expect_eq(acked, 2);
+    cr_expect_eq(size, 2);
     cr_expect_eq(send_chunked("PATCH", session, "Content-Range: 2-5\r\n", "cdef", 4), 202);
     expect_header("Range", "0-5");
 }
