@@ -1,6 +1,6 @@
 /* server: HTTP in front of storage and upstream. libmicrohttpd with a thread a connection; routing,
- * the OCI distribution API (pull side), health, metrics, the admin API, the access rules, and the
- * one place where errors become status codes and log lines.
+ * the OCI distribution API, health, metrics, the admin API, the access rules, and the one place
+ * where errors become status codes and log lines.
  *
  * Lifecycle: server_start() -> [server_drain()] -> server_stop(). The config, store and
  * upstreams outlive it.
@@ -28,7 +28,8 @@ const char *server_url(const struct server *s);
  * on. Returns when nothing is being answered any more or drain_s has passed: true = all done.
  * May be called again to go on waiting. Only one thread drains and stops. */
 bool server_drain(struct server *s, uint64_t drain_s);
-/* Cuts what is left and waits for the threads. Stop the upstreams first, so that nobody waits. */
+/* Cuts what is left (of an upload all that came is kept) and waits for the threads. Stop the
+ * upstreams first, so that nobody waits. */
 void server_stop(struct server *s);
 
 #endif
