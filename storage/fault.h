@@ -16,6 +16,7 @@
  *     upload.done                         blob, link and the end of the session are committed
  *     push.rows                           a manifest's rows are written, not yet committed
  *     push.done                           a manifest and its rows are committed, nobody knows yet
+ *     recover.files                       a start has settled the files, not yet the rows
  *     gc.doomed  gc.unlinked              rows of dead blobs gone / their files too
  */
 #ifndef WB_STORAGE_FAULT_H

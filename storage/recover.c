@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "storage/fault.h"
 #include "storage/store_private.h"
 
 #define SUSPECT_S 600u
@@ -184,6 +185,8 @@ int store_recover(struct store *s, struct error *err)
         struct sweep_ctx c = {.s = s, .kept = all, .n = list.n};
         r = staging_each(s->blobs, sweep_file, &c, err);
     }
+    if (r == 0)
+        fault_point("recover.files");
     if (r == 0)
         r = meta_settle(s->meta, all, list.n, err);
     incoming_list_done(&list);

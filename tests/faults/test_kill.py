@@ -2,6 +2,8 @@
 """Kills the server with SIGKILL at random moments while many clients push, starts it again, and
 holds it to what it said (expectations.py). One data directory lives through all rounds.
 
+Now and then the start after it, or a collection, is killed as well.
+
     WEIGHBRIDGE_KILLS      how many (30)
     WEIGHBRIDGE_KILL_SEED  what the clients do and when the server dies (random; it is printed).
                            How the clients' requests interleave is not in it.
@@ -72,6 +74,8 @@ class Kills(EndToEnd):
             self.assert_right(f"round {i}, before gc")
             self.assertEqual(self.wb.stop(), 0)
             self.collect(self.random.random() < 0.5)
+        if self.random.random() < 0.25:
+            self.start_killed()
         self.start()
         self.assert_right(f"round {i}")
 
@@ -104,6 +108,14 @@ class Kills(EndToEnd):
                                if op.is_in_flight})
         if errors:
             self.fail(f"round {i}:\n" + "\n".join(errors) + f"\nthe log:\n{self.wb.log[-4000:]}")
+
+    def start_killed(self):
+        process = subprocess.Popen([binary(), *self.wb.args], env=self.wb.env,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self.random.uniform(0, 0.05))
+        process.kill()
+        process.wait()
 
     def start(self):
         begun = time.monotonic()

@@ -69,6 +69,9 @@ class Points(EndToEnd):
         try:
             if name.startswith("gc."):
                 self.die_collecting(wb, world, pusher, name, n)
+            elif name.startswith("recover."):
+                self.die_serving(wb, pusher, "publish.renamed:1")
+                self.die_starting(wb, name, n)
             else:
                 self.die_serving(wb, pusher, f"{name}:{n}")
             wb.program = binary()
@@ -99,6 +102,13 @@ class Points(EndToEnd):
             self.fail("nothing brought the server to this point")
         self.assertEqual(wb.wait(), -signal.SIGKILL, wb.log[-4000:])
         del wb.env["WB_KILL_AT"]
+
+    def die_starting(self, wb, point, times):
+        for _ in range(times):
+            died = subprocess.run([faults_binary(), *wb.args],
+                                  env={**wb.env, "WB_KILL_AT": f"{point}:1"},
+                                  stdout=subprocess.DEVNULL, timeout=60, check=False)
+            self.assertEqual(died.returncode, -signal.SIGKILL)
 
     def die_collecting(self, wb, world, pusher, point, n):
         pusher.every_move(wb.host, SEED)
