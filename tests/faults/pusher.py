@@ -19,9 +19,10 @@ POOL = [random.Random(f"pool {i}").randbytes(size)
 class Pusher:
     """Its repositories are its own; only the shared one has other writers."""
 
-    def __init__(self, world, name):
+    def __init__(self, world, name, largest=12 * MIB):
         self.world = world
         self.name = name
+        self.largest = largest
         self.repositories = [f"kill/{name}", f"kill/{name}/deeper/blobs/uploads"]
         self.sessions = []
         self.wire = self.random = None
@@ -65,16 +66,19 @@ class Pusher:
     def push_small(self, host, n):
         """So many blobs that no manifest needs."""
         self.wire = Wire(host)
+        self.random = random.Random(self.name)
         with contextlib.closing(self.wire):
             for i in range(n):
-                self.by_post(self.repositories[0], b"small %d" % i, "sha256")
+                self.by_post(self.repositories[0], b"%s %d" % (self.name.encode(), i), "sha256")
 
     # --- content ---
 
     def fresh(self):
         kind = self.random.random()
-        top = 3000 if kind < 0.5 else 200_000 if kind < 0.85 else 2 * MIB if kind < 0.98 else 12 * MIB
-        return self.random.randbytes(self.random.randint(64, top))
+        top = 3000 if kind < 0.5 else 200_000 if kind < 0.85 else 2 * MIB
+        if kind >= 0.98:
+            top = self.largest
+        return self.random.randbytes(self.random.randint(64, min(top, self.largest)))
 
     def any_repository(self):
         return self.random.choice(self.repositories)
@@ -244,7 +248,8 @@ class Pusher:
     def leave_open(self):
         if len(self.sessions) >= SESSIONS:
             return self.go_on()
-        data = self.random.randbytes(self.random.choice((5000, 100_000, 3 * MIB, 9 * MIB)))
+        size = self.random.choice((5000, 100_000, 3 * MIB, 9 * MIB))
+        data = self.random.randbytes(min(size, self.largest))
         session = self.begin(self.any_repository(), data,
                              self.random.choice(("sha256", "sha256", "sha512")))
         return self.patch(session, self.random.randint(2, len(data) - 10))

@@ -6,6 +6,7 @@ weighbridge_faults (kill_at.c) is the program that dies; WEIGHBRIDGE_FAULTS_BIN 
 on the same data behind it is the plain one. The points are read from the source: one that no client
 can bring the server to fails here."""
 
+import concurrent.futures
 import glob
 import http.client
 import os
@@ -26,6 +27,7 @@ from pusher import Pusher  # noqa: E402
 from wire import Wire  # noqa: E402
 
 TIMES = (1, 2)
+LARGEST = 200_000
 COLLECTED_AT_ONCE = 1024  # blobs: the collector comes to its points once for so many
 SEED = "points"
 NAME = "hf/org/model"
@@ -64,7 +66,7 @@ class Points(EndToEnd):
 
     def one(self, name, n):
         world = World()
-        pusher = Pusher(world, "w")
+        pusher = Pusher(world, "w", LARGEST)
         wb = Weighbridge(self.hub.url, program=faults_binary())
         try:
             if name.startswith("gc."):
@@ -112,13 +114,20 @@ class Points(EndToEnd):
 
     def die_collecting(self, wb, world, pusher, point, n):
         pusher.every_move(wb.host, SEED)
-        pusher.push_small(wb.host, COLLECTED_AT_ONCE * (n - 1))
+        self.push_small(wb, world, COLLECTED_AT_ONCE * (n - 1))
         self.assert_right(world, wb)
         wb.stop()
         op = world.collection()
         op.begin()
         self.assertEqual(self.gc(wb, faults_binary(), {"WB_KILL_AT": f"{point}:{n}"}),
                          -signal.SIGKILL)
+
+    def push_small(self, wb, world, n):
+        each = n // len(self.SMALL) + 1
+        with concurrent.futures.ThreadPoolExecutor(len(self.SMALL)) as pool:
+            list(pool.map(lambda name: Pusher(world, name).push_small(wb.host, each), self.SMALL))
+
+    SMALL = [f"small{i}" for i in range(16)]
 
     def gc(self, wb, program, env=()):
         return subprocess.run([program, "gc", "--data", wb.data, "--grace", "0"],
