@@ -16,21 +16,22 @@ README.md in this folder has the switches as a table.
 
 import argparse
 import itertools
-import json
 import os
 import signal
 import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "standin")]
 
 import hub_loader  # noqa: E402
 from hub_api import WINDOW, HubHandler  # noqa: E402
 from hub_cdn import CdnHandler, Signer  # noqa: E402
-from hub_faults import FaultTable, Hold  # noqa: E402
-from hub_repos import File, Repo, Sparse, Store, git_blob_id  # noqa: E402
-from hub_wire import Log, Server  # noqa: E402
+from hub_faults import FAULTS  # noqa: E402
+from hub_repos import File, Repo, Store, git_blob_id  # noqa: E402
+from standin import StandIn, address  # noqa: E402
+from standin_sources import Sparse  # noqa: E402
 
 OPTIONS = {
     "xet": True,             # Xet headers and keys, as the real Hub sends them
@@ -43,63 +44,26 @@ OPTIONS = {
 }
 
 
-class StandInHub:
+class StandInHub(StandIn):
     """Both servers, their repositories, switches and log."""
+
+    OPTIONS = OPTIONS
+    FAULTS = FAULTS
+    HANDLERS = {"hub": HubHandler, "cdn": CdnHandler}
 
     def __init__(self, listen=("127.0.0.1", 0), cdn_listen=("127.0.0.1", 0),
                  url_ttl=3600, **options):
+        super().__init__({"hub": listen, "cdn": cdn_listen}, options)
         self.store = Store()
-        self.faults = FaultTable()
-        self.log = Log()
         self.signer = Signer(url_ttl)
-        self.options = dict(OPTIONS)
-        self.set_options(**options)
-        self.stopping = threading.Event()
-        self.errors = []
-        self._listen = [listen, cdn_listen]
-        self._servers = []
         self._requests = itertools.count(1)
         self._lock = threading.Lock()  # guards _spent and _window
         self._spent = {}
         self._window = time.monotonic()
         self.url = self.cdn_url = None
 
-    # --- life ---
-
-    def start(self):
-        """Serve. After a stop() it serves on the same ports again."""
-        self.stopping = threading.Event()
-        for address, handler, name in zip(self._listen, (HubHandler, CdnHandler),
-                                          ("hub", "cdn")):
-            server = Server(address, handler, self, name)
-            self._servers.append(server)
-            threading.Thread(target=server.serve_forever, args=(0.05,),
-                             name=f"stand-in-{name}", daemon=True).start()
-        self.url, self.cdn_url = (
-            "http://%s:%d" % s.server_address[:2] for s in self._servers)
-        self._listen = [s.server_address[:2] for s in self._servers]
-        return self
-
-    def stop(self):
-        """Refuse connections and cut the open ones; every fault is off after it."""
-        self.stopping.set()
-        self.faults.clear()
-        for server in self._servers:
-            server.shutdown()
-            server.close_all()
-            server.server_close()
-        self._servers = []
-
-    __enter__ = start
-
-    def __exit__(self, *exc):
-        self.stop()
-
-    def close_connections(self, host="cdn"):
-        """Cut every open connection of one host now, idle ones too."""
-        for server in self._servers:
-            if server.name == host:
-                server.close_all()
+    def started(self):
+        self.url, self.cdn_url = self.base_url("hub"), self.base_url("cdn")
 
     # --- repositories ---
 
@@ -153,50 +117,20 @@ class StandInHub:
 
     # --- switches ---
 
-    def set_options(self, **options):
-        for key, value in options.items():
-            if key not in OPTIONS:
-                raise ValueError(f"unknown option {key!r}")
-            self.options[key] = value
-
-    def fault(self, name, **settings):
-        """Switch a fault on; returns it (hits, remove(); a hold: wait_held(n),
-        release(n=None), waiting). Limits: repo, path, kind, method, times, skip."""
-        return self.faults.add(name, **settings)
+    def close_connections(self, host="cdn"):
+        super().close_connections(host)
 
     def hold(self, host="cdn", **settings):
         """A barrier on the CDN's body or the Hub's answer."""
-        return self.faults.add(f"{host}_hold", **settings)
-
-    def clear_faults(self):
-        self.faults.clear()
+        return self.fault(f"{host}_hold", **settings)
 
     def expire_urls(self):
         """Every signed URL handed out so far is refused from now on."""
         self.signer.expire_all()
 
-    # --- counters ---
-
-    def requests(self, host=None, **where):
-        """The matching log records (kind, method, repo, path, status as limits)."""
-        return self.log.select(host=host, **where)
-
-    def count(self, host=None, **where):
-        return len(self.requests(host, **where))
-
-    def bytes_sent(self, host=None, **where):
-        return sum(r.sent for r in self.requests(host, **where))
-
-    def wait_requests(self, count, timeout=30, done=False, **where):
-        return self.log.wait(count, timeout=timeout, done=done, **where)
-
-    def counters(self):
-        return self.log.counters()
-
     def reset(self):
         """Empty the log and counters, switch off every fault, fill the rate limits."""
-        self.faults.clear()
-        self.log.reset()
+        super().reset()
         with self._lock:
             self._spent = {}
 
@@ -217,64 +151,15 @@ class StandInHub:
             self._spent[bucket] = self._spent.get(bucket, 0) + 1
             return max(0, quota - self._spent[bucket]), int(WINDOW - age)
 
-    def note_error(self, name):
-        """An exception in a handler is a bug of the stand-in: keep it and say so."""
-        error = sys.exc_info()[1]
-        self.errors.append(error)
-        sys.excepthook(*sys.exc_info())
-
-    def control(self, handler, path):
-        """GET /_counters, /_log, /_faults; POST /_control, /_reset."""
-        try:
-            if handler.command == "GET" and path == "/_counters":
-                return handler.send_json(200, self.counters())
-            if handler.command == "GET" and path == "/_log":
-                return handler.send_json(200, [r.as_dict() for r in self.log.select()])
-            if handler.command == "GET" and path == "/_faults":
-                return handler.send_json(200, [f.describe() for f in self.faults.all()])
-            if handler.command == "POST" and path == "/_reset":
-                self.reset()
-                return handler.send_json(200, {"ok": True})
-            if handler.command == "POST" and path == "/_control":
-                return handler.send_json(200, self.command(json.loads(handler.body)))
-        except (ValueError, KeyError, TypeError) as error:
-            return handler.send_json(400, {"error": str(error)})
-        return handler.send_json(404, {"error": "no such control"})
-
-    def command(self, asked):
-        """One command of POST /_control, as a dict with one leading key."""
-        asked = dict(asked)
-        if "fault" in asked:
-            return {"id": self.fault(asked.pop("fault"), **asked).id}
-        if "options" in asked:
-            self.set_options(**asked["options"])
-        elif "remove" in asked:
-            self.faults.remove(asked["remove"])
-        elif "clear" in asked:
-            self.clear_faults()
-        elif "expire_urls" in asked:
+    def own_command(self, asked):
+        if "expire_urls" in asked:
             self.expire_urls()
-        elif "wait_held" in asked or "release" in asked:
-            number = asked.get("wait_held", asked.get("release"))
-            hold = next((f for f in self.faults.all() if f.id == number), None)
-            if not isinstance(hold, Hold):
-                raise ValueError(f"no hold {number}")
-            if "release" in asked:
-                hold.release(asked.get("count"))
-            else:
-                return {"ok": hold.wait_held(asked.get("count", 1),
-                                             asked.get("timeout", 30))}
         elif "move_branch" in asked:
             return {"commit": self.move_branch(asked["move_branch"], asked["branch"],
                                                asked["commit"])}
         else:
-            raise ValueError("unknown command")
+            return super().own_command(asked)
         return {"ok": True}
-
-
-def address(text):
-    host, _, port = text.rpartition(":")
-    return host, int(port)
 
 
 def main():

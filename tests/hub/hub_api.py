@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 import hub_json
 from hub_repos import read_all
-from hub_wire import Cut, Handler, parse_range, position_of
+from standin_wire import Cut, Handler, parse_range, position_of
 
 PLURALS = {"models": "model", "datasets": "dataset", "spaces": "space",
            "kernels": "kernel"}
@@ -50,6 +50,10 @@ class HubHandler(Handler):
     """Everything on the Hub's port, the control endpoints included."""
 
     host = "hub"
+
+    @property
+    def hub(self):
+        return self.standin
 
     def serve(self):
         raw, _, query = self.path.partition("?")

@@ -11,7 +11,7 @@ import threading
 import time
 from urllib.parse import parse_qs, quote, urlencode
 
-from hub_wire import Cut, Handler, Plan, parse_range, position_of
+from standin_wire import Cut, Handler, parse_range
 
 MAX_UNRANGED = 50_000_000_000
 
@@ -83,6 +83,10 @@ class CdnHandler(Handler):
 
     host = "cdn"
 
+    @property
+    def hub(self):
+        return self.standin
+
     def serve(self):
         path, _, query = self.path.partition("?")
         query = parse_qs(query)
@@ -143,7 +147,7 @@ class CdnHandler(Handler):
         status = 200 if span is None else 206
         start, last = span or (0, size - 1)
         length = last - start + 1
-        plan = self.make_plan(start, length, size)
+        plan = self.make_plan(start, length, size, "cdn_")
         total = size
         shown = start
         if status == 206:
@@ -166,37 +170,7 @@ class CdnHandler(Handler):
         base.append(("Content-Length", str(declared)))
         hold = self.take("cdn_hold", when=lambda f: f["before"])
         if hold:
-            hold.pass_through()
-            if self.hub.stopping.is_set():
-                raise Cut()
+            self.wait_at(hold)
         self.start_answer(status, self.edit_headers("cdn_headers", base))
         self.send_body(source, start, length, plan)
         return None
-
-    def make_plan(self, start, length, size):
-        """The faults that fall into source[start:start+length]."""
-        plan = Plan()
-        if not self.hub.faults.rules or self.command == "HEAD":
-            return plan
-
-        def spot(fault):
-            if fault["offset"] is not None and int(fault["offset"]) < 0:
-                at = size + int(fault["offset"]) - start
-                return at if 0 <= at < length else None
-            return position_of(fault, start, length)
-
-        def falls_in(fault):
-            return spot(fault) is not None
-
-        for what in ("stall", "flip", "cut", "reset"):
-            for fault in self.take_all("cdn_" + what, when=falls_in):
-                payload = {"stall": fault["seconds"],
-                           "flip": int(fault.get("xor", 0xFF))}.get(what)
-                plan.add(spot(fault), what, payload)
-        for fault in self.take_all("cdn_hold",
-                                   when=lambda f: not f["before"] and falls_in(f)):
-            plan.add(spot(fault), "hold", fault)
-        fault = self.take("cdn_throttle")
-        if fault:
-            plan.rate = float(fault["rate"])
-        return plan

@@ -17,6 +17,8 @@ import threading
 import time
 from urllib.parse import quote
 
+from standin_sources import Disk, Memory, Sparse
+
 LFS_MIN_SIZE = 1 << 20
 LFS_EXTENSIONS = (
     ".safetensors", ".gguf", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5",
@@ -28,7 +30,6 @@ HEX40 = re.compile(r"[0-9a-f]{40}\Z")
 HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 MASK = "*" * 64
 EPOCH = 1704067200  # 2024-01-01, the date of every repository's first commit
-ZEROES = memoryview(bytes(1 << 20))
 
 
 def git_object_id(kind, body):
@@ -42,82 +43,6 @@ def git_blob_id(body):
 def lfs_pointer(sha256, size):
     return (f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\n"
             f"size {size}\n").encode()
-
-
-# --- where bytes come from -------------------------------------------------
-
-class Memory:
-    """Bytes held in memory."""
-
-    def __init__(self, data):
-        self.data = bytes(data)
-        self.size = len(self.data)
-
-    def read(self, offset, count):
-        return memoryview(self.data)[offset:offset + count]
-
-    def sha256(self):
-        return hashlib.sha256(self.data).hexdigest()
-
-
-class Disk:
-    """A file on disk; never loaded whole, hashed once per (path, size, mtime)."""
-
-    _hashes = {}
-
-    def __init__(self, path, sha256=None):
-        self.path = os.fspath(path)
-        self.declared = sha256
-        self.size = os.stat(self.path).st_size
-
-    def read(self, offset, count):
-        with open(self.path, "rb", buffering=0) as f:
-            return os.pread(f.fileno(), count, offset)
-
-    def sha256(self):
-        if self.declared:
-            return self.declared
-        st = os.stat(self.path)
-        key = (self.path, st.st_size, st.st_mtime_ns)
-        if key not in self._hashes:
-            with open(self.path, "rb") as f:
-                self._hashes[key] = hashlib.file_digest(f, "sha256").hexdigest()
-        return self._hashes[key]
-
-
-class Sparse:
-    """A huge file that is `header` and then zero bytes up to `size`.
-
-    Costs nothing whatever its size. `sha256` is declared, never computed; left
-    out, it is a made-up value that the bytes do not match (right for tests that
-    read only the header). true_sha256() hashes the real content, for sizes where
-    that is bearable.
-    """
-
-    def __init__(self, size, sha256=None, header=b""):
-        if len(header) > size:
-            raise ValueError("header is longer than the file")
-        self.size = size
-        self.header = bytes(header)
-        self.declared = sha256 or hashlib.sha256(
-            b"sparse %d " % size + self.header).hexdigest()
-
-    def read(self, offset, count):
-        count = max(0, min(count, self.size - offset))
-        if offset < len(self.header):
-            return memoryview(self.header)[offset:offset + count]
-        return ZEROES[:count] if count <= len(ZEROES) else bytes(count)
-
-    def sha256(self):
-        return self.declared
-
-    def true_sha256(self):
-        h = hashlib.sha256(self.header)
-        left = self.size - len(self.header)
-        while left > 0:
-            h.update(ZEROES[:left])
-            left -= min(left, len(ZEROES))
-        return h.hexdigest()
 
 
 class File:

@@ -1,4 +1,4 @@
-"""HTTP plumbing that the Hub host and the CDN share.
+"""HTTP plumbing that all hosts of the stand-ins share.
 
 Owns: the request log and its counters, the threaded server, and the handler
 base that sends a body by a plan (cut here, stall there, flip that byte) while
@@ -10,16 +10,19 @@ import json
 import os
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 
-from hub_repos import Disk
+from standin_sources import Disk
 
 CHUNK = 64 * 1024
 SENDFILE_CHUNK = 128 * 1024
+PACED_CHUNK = 256 * 1024
+HANDSHAKE_S = 20
 # Small on purpose: what sits in the socket buffer counts as sent, so a big one
 # would overstate the bytes that a vanished client took.
 SEND_BUFFER = 128 * 1024
@@ -36,6 +39,7 @@ class Record:
         self.kind = "other"
         self.repo = None
         self.path = None
+        self.connection = None  # the number of the connection it came on
         self.status = None
         self.sent = 0
         self.done = False
@@ -52,13 +56,15 @@ class Record:
                 "target": self.target, "repo": self.repo, "path": self.path,
                 "status": self.status, "sent": self.sent, "done": self.done,
                 "aborted": self.aborted, "range": self.range,
+                "connection": self.connection,
                 "headers": self.headers, "seconds": self.seconds}
 
 
 class Log:
     """Every request since the last reset, in order of arrival."""
 
-    def __init__(self):
+    def __init__(self, hosts):
+        self.hosts = hosts
         self.cond = threading.Condition()  # guards records; told of each change
         self.records = []
 
@@ -105,7 +111,7 @@ class Log:
 
     def counters(self):
         """Totals per host, and rows per (host, kind, repo, path)."""
-        totals = {h: {"requests": 0, "bytes": 0} for h in ("hub", "cdn")}
+        totals = {h: {"requests": 0, "bytes": 0} for h in self.hosts}
         rows = {}
         for r in self.select():
             key = (r.host, r.kind, r.repo, r.path)
@@ -127,23 +133,50 @@ class Log:
 
 
 class Server(ThreadingMixIn, TCPServer):
-    """A thread per connection. close_all() ends every open connection."""
+    """A thread per connection. close_all() ends every open connection. With a TLS context in
+    `tls` it speaks only TLS, from the next connection on."""
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, address, handler, hub, name):
-        self.hub = hub
+    def __init__(self, address, handler, standin, name, tls=None):
+        self.standin = standin
         self.name = name
+        self.tls = tls
+        self.lock = threading.Lock()  # guards open and the counts
         self.open = set()
-        self.lock = threading.Lock()  # guards open
+        self.accepted = 0       # connections so far
+        self.most = 0           # open at the same time
+        self.handshakes_failed = 0
         super().__init__(address, handler)
 
     def process_request(self, request, client_address):
         with self.lock:
             self.open.add(request)
+            self.accepted += 1
+            self.most = max(self.most, len(self.open))
         super().process_request(request, client_address)
+
+    def finish_request(self, request, client_address):
+        if not self.tls:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(HANDSHAKE_S)
+        try:
+            wrapped = self.tls.wrap_socket(request, server_side=True)
+        except OSError:  # ssl.SSLError is one
+            with self.lock:
+                self.handshakes_failed += 1
+            return
+        wrapped.settimeout(None)
+        with self.lock:
+            self.open.discard(request)
+            self.open.add(wrapped)
+        try:
+            super().finish_request(wrapped, client_address)
+        finally:
+            self.shutdown_request(wrapped)
 
     def shutdown_request(self, request):
         with self.lock:
@@ -151,14 +184,15 @@ class Server(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        self.hub.note_error(self.name)
+        self.standin.note_error(self.name)
 
     def close_all(self):
         with self.lock:
             left = list(self.open)
         for sock in left:
             try:
-                sock.shutdown(socket.SHUT_RDWR)
+                # Not SSLSocket's: that would let a thread in the midst of a body go on in clear.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
             except OSError:
                 pass
 
@@ -171,31 +205,56 @@ class Cut(Exception):
         self.reset = reset
 
 
+class Bucket:
+    """Lets `rate` bytes a second go; several threads may share it."""
+
+    BURST_S = 0.1  # how much of a pause may be made up for
+
+    def __init__(self, rate):
+        self.rate = float(rate)
+        self.lock = threading.Lock()  # guards at
+        self.at = time.monotonic()
+
+    def spend(self, count):
+        """Seconds to wait now that `count` bytes have gone."""
+        now = time.monotonic()
+        with self.lock:
+            self.at = max(self.at, now - self.BURST_S) + count / self.rate
+            return self.at - now
+
+
 class Plan:
     """What happens on the way while a body of `length` bytes is sent."""
 
     def __init__(self):
         self.events = []  # (position in this body, fault name, payload)
-        self.rate = None
+        self.buckets = []
 
     def add(self, position, what, payload=None):
         self.events.append((position, what, payload))
 
+    def limit(self, rate):
+        self.buckets.append(Bucket(rate))
+
     @property
-    def clean(self):
-        return not self.events and self.rate is None
+    def step(self):
+        """Bytes at a time when they are paced: about 20 pieces a second, at most."""
+        return max(1, min(PACED_CHUNK, int(min(b.rate for b in self.buckets) / 20)))
 
 
-def position_of(fault, start, length):
+def position_of(fault, start, length, size=None):
     """Where in this body a fault sits, or None if it is not in what is sent.
     bytes: that many bytes into this body; fraction: of this body; offset: of the
-    whole file, negative from its end."""
+    whole file, negative from its end when its size is known."""
     if fault["bytes"] is not None:
         at = int(fault["bytes"])
     elif fault["fraction"] is not None:
         at = int(length * float(fault["fraction"]))
     elif fault["offset"] is not None:
         at = int(fault["offset"]) - start
+        if size is not None and int(fault["offset"]) < 0:
+            at += size
+            return at if 0 <= at < length else None
     else:
         at = 0
     return at if 0 <= at < length or (at == 0 == length) else None
@@ -217,16 +276,18 @@ def parse_range(value, size):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Base of both hosts' handlers; a subclass has serve() and host."""
+    """Base of the hosts' handlers; a subclass has serve() and host."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     host = None
+    chunked = False  # the body goes out in chunks
 
     def setup(self):
         super().setup()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        self.hub = self.server.hub
+        self.standin = self.server.standin
+        self.number = self.server.accepted
 
     def log_message(self, *args):
         pass
@@ -243,6 +304,7 @@ class Handler(BaseHTTPRequestHandler):
             name = name.lower()
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         self.record = Record(self.host, self.command, self.path, headers)
+        self.record.connection = self.number
         aborted = True
         try:
             self.body = self.read_body()
@@ -253,7 +315,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
         finally:
-            self.hub.log.finish(self.record, aborted)
+            self.standin.log.finish(self.record, aborted)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = answer
 
@@ -268,21 +330,50 @@ class Handler(BaseHTTPRequestHandler):
                                        struct.pack("ii", 1, 0))
             os.close(self.connection.detach())
 
-    # --- faults that both hosts know ---
+    # --- faults that all hosts know ---
 
     def where(self):
         r = self.record
-        return {"repo": r.repo, "path": r.path, "kind": r.kind, "method": r.method}
+        return {"host": r.host, "repo": r.repo, "path": r.path, "kind": r.kind, "method": r.method}
 
     def take(self, name, when=None):
-        return self.hub.faults.take(name, when=when, **self.where())
+        return self.standin.faults.take(name, when=when, **self.where())
 
     def take_all(self, name, when=None):
-        return self.hub.faults.take_all(name, when=when, **self.where())
+        return self.standin.faults.take_all(name, when=when, **self.where())
 
     def pause(self, seconds):
-        if self.hub.stopping.wait(seconds):
+        if self.standin.stopping.wait(seconds):
             raise Cut()
+
+    def wait_at(self, hold):
+        hold.pass_through()
+        if self.standin.stopping.is_set():
+            raise Cut()
+
+    def make_plan(self, start, length, size, prefix=""):
+        """The faults that fall into source[start:start+length]."""
+        plan = Plan()
+        if not self.standin.faults.rules or self.command == "HEAD":
+            return plan
+
+        def spot(fault):
+            return position_of(fault, start, length, size)
+
+        def falls_in(fault):
+            return not fault["before"] and spot(fault) is not None
+
+        for what in ("stall", "flip", "cut", "reset"):
+            for fault in self.take_all(prefix + what, when=falls_in):
+                payload = {"stall": fault["seconds"],
+                           "flip": int(fault.get("xor", 0xFF))}.get(what)
+                plan.add(spot(fault), what, payload)
+        for fault in self.take_all(prefix + "hold", when=falls_in):
+            plan.add(spot(fault), "hold", fault)
+        fault = self.take(prefix + "throttle")
+        if fault:
+            plan.limit(fault["rate"])
+        return plan
 
     def edit_headers(self, name, headers):
         """Apply every '<host>_headers' rule: set (replacing) and drop."""
@@ -305,8 +396,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             lines.append("Connection: close")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
-        if self.command == "HEAD":
-            body = b""
+        self.write_head(head, b"" if self.command == "HEAD" else body)
+
+    def write_head(self, head, body):
         self.send_counted(head + body, len(body))
 
     def send_body(self, source, start, length, plan):
@@ -314,13 +406,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         fd = -1
-        if isinstance(source, Disk):
+        if isinstance(source, Disk) and not self.chunked and \
+                not isinstance(self.connection, ssl.SSLSocket):
             fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             at = 0
             for position, what, payload in sorted(plan.events, key=lambda e: e[0]):
                 if position > at:
-                    self._send_span(source, fd, start + at, position - at, plan.rate)
+                    self._send_span(source, fd, start + at, position - at, plan)
                     at = position
                 if what == "cut":
                     raise Cut()
@@ -329,14 +422,14 @@ class Handler(BaseHTTPRequestHandler):
                 if what == "stall":
                     self.pause(payload)
                 elif what == "hold":
-                    payload.pass_through()
-                    if self.hub.stopping.is_set():
-                        raise Cut()
+                    self.wait_at(payload)
                 elif what == "flip" and position == at:
                     byte = bytes(source.read(start + at, 1))[0] ^ payload
                     self._send(bytes([byte]))
                     at += 1
-            self._send_span(source, fd, start + at, length - at, plan.rate)
+            self._send_span(source, fd, start + at, length - at, plan)
+            if self.chunked:
+                self.send_counted(b"0\r\n\r\n", 0)
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -365,36 +458,41 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, data):
         view = memoryview(data)
+        if self.chunked:
+            if len(view):
+                self.send_counted(b"%x\r\n%b\r\n" % (len(view), view), len(view))
+            return
         while len(view):
             piece = view[:CHUNK]
             n = self._counted(len(piece), lambda piece=piece: self.connection.send(piece))
             view = view[n:]
 
-    def _send_span(self, source, fd, offset, count, rate):
-        if rate:
-            step = max(1, min(CHUNK, int(rate / 20) or 1))
-            began, paid = time.monotonic(), 0
-            while count > 0:
-                n = min(step, count)
-                self._send(source.read(offset, n))
-                offset, count, paid = offset + n, count - n, paid + n
-                ahead = paid / rate - (time.monotonic() - began)
-                if ahead > 0:
-                    self.pause(ahead)
-        elif fd >= 0:
-            out = self.connection.fileno()
-            while count > 0:
-                step = min(count, SENDFILE_CHUNK)
-                n = self._counted(
-                    step, lambda at=offset, step=step: os.sendfile(out, fd, at, step))
+    def _sendfile(self, fd, offset, count):
+        out = self.connection.fileno()
+        while count > 0:
+            step = min(count, SENDFILE_CHUNK)
+            n = self._counted(
+                step, lambda at=offset, step=step: os.sendfile(out, fd, at, step))
+            if n == 0:
+                raise Cut()  # the file shrank under us
+            offset, count = offset + n, count - n
+
+    def _send_span(self, source, fd, offset, count, plan):
+        step = plan.step if plan.buckets else SENDFILE_CHUNK
+        while count > 0:
+            n = min(step, count)
+            if fd >= 0:
+                self._sendfile(fd, offset, n)
+            else:
+                piece = source.read(offset, n)
+                n = len(piece)
                 if n == 0:
-                    raise Cut()  # the file shrank under us
-                offset, count = offset + n, count - n
-        else:
-            while count > 0:
-                piece = source.read(offset, min(count, SENDFILE_CHUNK))
+                    raise Cut()
                 self._send(piece)
-                offset, count = offset + len(piece), count - len(piece)
+            offset, count = offset + n, count - n
+            ahead = max((b.spend(n) for b in plan.buckets), default=0)
+            if ahead > 0.002:
+                self.pause(ahead)
 
     def send_json(self, status, value, headers=()):
         body = json.dumps(value, separators=(",", ":")).encode()
