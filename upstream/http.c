@@ -6,11 +6,6 @@
 #include "base/log.h"
 #include "upstream/http_private.h"
 
-/* An answer that drips must not hold its place for ever: so many stall timeouts long, it has to
- * bring so many bytes a second. */
-#define DRIP_TIMEOUTS 4u
-#define DRIP_BYTES_PER_S 1024u
-
 /* One http_perform() under way. */
 struct exchange {
     struct http_pool *pool;
@@ -52,10 +47,10 @@ static bool may_go_on(struct exchange *x)
 
 static bool keeps_pace(struct exchange *x)
 {
-    uint64_t now = clock_monotonic_ms(), limit = x->pool->stall_timeout_s * DRIP_TIMEOUTS;
+    uint64_t now = clock_monotonic_ms(), limit = x->pool->stall_timeout_s * HTTP_DRIP_TIMEOUTS;
     if (!x->connected || now - x->pace_ms < limit * 1000u)
         return true;
-    if (x->pace_bytes >= limit * DRIP_BYTES_PER_S) {
+    if (x->pace_bytes >= limit * HTTP_DRIP_BYTES_PER_S) {
         x->pace_ms = now;
         x->pace_bytes = 0;
         return true;
@@ -277,19 +272,35 @@ static int put_header(struct curl_slist **list, const char *name, const char *va
     return 0;
 }
 
+static int put_accept(const struct http_request *q, struct curl_slist **list, struct error *err)
+{
+    if (!q->accepts)
+        return put_header(list, "Accept", q->accept ? q->accept : "*/*", err);
+    for (const char *const *a = q->accepts; *a; a++)
+        if (put_header(list, "Accept", *a, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_authorization(const struct http_request *q, struct curl_slist **list,
+                             struct error *err)
+{
+    if (q->authorization)
+        return put_header(list, "Authorization", q->authorization, err);
+    if (!q->bearer)
+        return 0;
+    _cleanup_strbuf_ struct strbuf value = STRBUF_INIT;
+    strbuf_printf(&value, "Bearer %s", q->bearer);
+    if (strbuf_failed(&value))
+        return err_set(err, ERR_NOMEM, "out of memory for a request header");
+    return put_header(list, "Authorization", strbuf_str(&value), err);
+}
+
 static int put_headers(const struct http_request *q, struct curl_slist **list, struct error *err)
 {
-    if (put_header(list, "Accept", q->accept ? q->accept : "*/*", err) < 0 ||
-        put_header(list, "Accept-Encoding", "identity", err) < 0)
+    if (put_accept(q, list, err) < 0 || put_header(list, "Accept-Encoding", "identity", err) < 0 ||
+        put_authorization(q, list, err) < 0)
         return -1;
-    if (q->bearer) {
-        _cleanup_strbuf_ struct strbuf value = STRBUF_INIT;
-        strbuf_printf(&value, "Bearer %s", q->bearer);
-        if (strbuf_failed(&value))
-            return err_set(err, ERR_NOMEM, "out of memory for a request header");
-        if (put_header(list, "Authorization", strbuf_str(&value), err) < 0)
-            return -1;
-    }
     if (q->has_range) {
         char range[64];
         if (q->range_last == UINT64_MAX)
@@ -415,6 +426,8 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
     http_pool_give(p, x.curl, x.reusable);
     if (r && q->bearer)
         http_response_hide(r, q->bearer);
+    if (r && q->authorization)
+        http_response_hide_authorization(r, q->authorization);
     if (rc < 0 && !x.from_caller)
         atomic_fetch_add(&p->errors, 1);
     if (rc == 0 || (q->on_data && r && r->complete))

@@ -5,7 +5,7 @@
  * Content-Length is an error; only http and https; a proxy only when configured; a connection that
  * moves nothing for stall_timeout, or less than 1 KiB a second for four of them, is given up; there
  * is no limit on the total time. Credentials go into the one request they are given for. Error
- * texts name the host and path, never a query or the bearer that the upstream repeated.
+ * texts name the host and path, never a query or a credential that the upstream repeated.
  *
  * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
  * wait for a place, for stall_timeout at most. The program has to ignore SIGPIPE: a TLS write to a
@@ -37,6 +37,9 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
 void http_pool_free(struct http_pool *p);
 /* Makes every running and later exchange fail with ERR_CANCELLED (shutdown). */
 void http_pool_cancel(struct http_pool *p);
+/* How long a short exchange that gets nowhere takes at the most: for a place, for the connection,
+ * and for an answer that hardly drips. */
+uint64_t http_pool_patience_ms(const struct http_pool *p);
 /* Waits before try number attempt (0, 1, ...) of something that failed: asked_s seconds when the
  * upstream asked for some, else 100 ms doubled each time up to 5 s, and up to half of that more, so
  * that many do not come back at once. ERR_CANCELLED as soon as the pool or the flag (may be NULL)
@@ -50,7 +53,10 @@ struct http_request {
     const char *method; /* "GET", "HEAD", "POST", "DELETE" */
     const char *url;
     const char *bearer; /* token, sent to this URL's host only; NULL = no Authorization */
-    const char *accept; /* NULL = any */
+    /* The whole value of Authorization ("Basic ...") instead of bearer, under the same rule. */
+    const char *authorization;
+    const char *accept;         /* NULL = any */
+    const char *const *accepts; /* instead of accept: one header line each, up to NULL */
     bool has_range;
     uint64_t range_first;
     uint64_t range_last;  /* inclusive; UINT64_MAX = open end */

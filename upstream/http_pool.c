@@ -149,6 +149,11 @@ uint64_t http_pool_errors(const struct http_pool *p)
     return atomic_load(&p->errors);
 }
 
+uint64_t http_pool_patience_ms(const struct http_pool *p)
+{
+    return (p->connect_timeout_s + (1 + HTTP_DRIP_TIMEOUTS) * p->stall_timeout_s) * 1000u;
+}
+
 bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel)
 {
     return atomic_load(&p->cancelled) || (cancel && atomic_load(cancel));

@@ -15,6 +15,10 @@
 #define HTTP_ERROR_BODY_MAX (64u << 10)
 /* No upstream makes us wait longer than this, whatever it says. */
 #define HTTP_RETRY_AFTER_MAX 86400u
+/* An answer that drips must not hold its place for ever: so many stall timeouts long, it has to
+ * bring so many bytes a second. */
+#define HTTP_DRIP_TIMEOUTS 4u
+#define HTTP_DRIP_BYTES_PER_S 1024u
 
 /* ---- the pool (http_pool.c) ------------------------------------------------------------------ */
 
@@ -61,6 +65,8 @@ int http_response_line(struct http_response *r, const char *line, size_t len, st
 
 /* Some servers repeat the credential in what they say about it, and that is shown and logged. */
 void http_response_hide(struct http_response *r, const char *secret);
+/* The same for the value of an Authorization header: its token, or the password that it holds. */
+void http_response_hide_authorization(struct http_response *r, const char *value);
 
 /* `bytes a-b/size` and nothing else, with a <= b < size. */
 bool http_parse_content_range(const char *text, uint64_t *ret_first, uint64_t *ret_last,

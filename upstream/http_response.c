@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -270,10 +271,26 @@ void http_response_hide(struct http_response *r, const char *secret)
 {
     size_t len = strlen(secret);
     /* Content and redirects must stay as they are. What is so short is no secret. */
-    if (r->status < 400 || len < 8)
+    if (r->status < 400 || len < 4)
         return;
     hide(&r->fields, secret, len);
     hide(&r->body, secret, len);
+}
+
+void http_response_hide_authorization(struct http_response *r, const char *value)
+{
+    const char *space = strchr(value, ' ');
+    const char *credential = space ? space + 1 : value;
+    _cleanup_strbuf_ struct strbuf plain = STRBUF_INIT;
+    http_response_hide(r, credential);
+    if (strncasecmp(value, "Basic ", 6) != 0 ||
+        !base64_decode(credential, strlen(credential), &plain))
+        return;
+    const char *colon = strchr(strbuf_str(&plain), ':');
+    if (colon)
+        http_response_hide(r, colon + 1);
+    if (plain.data)
+        explicit_bzero(plain.data, plain.len);
 }
 
 /* The first error's text of a Hub body ({"error": "..."}) or an OCI one ({"errors": [{"code",

@@ -65,10 +65,18 @@ static inline bool script_readable(struct script *s, int fd)
     return p[0].revents != 0;
 }
 
-/* Reads up to the empty line; GET and HEAD only, so there is no body. */
+/* The header has come, and as much of a body as it names. */
+static inline bool script_is_whole(const struct strbuf *request)
+{
+    const char *end = strstr(strbuf_str(request), "\r\n\r\n");
+    const char *length = strstr(strbuf_str(request), "\r\nContent-Length: ");
+    size_t body = end && length && length < end ? strtoul(length + 18, NULL, 10) : 0;
+    return end && request->len >= (size_t)(end + 4 - request->data) + body;
+}
+
 static inline bool script_read_request(struct script *s, int fd, struct strbuf *to)
 {
-    while (!strstr(strbuf_str(to), "\r\n\r\n")) {
+    while (!script_is_whole(to)) {
         char buf[4096];
         if (!script_readable(s, fd))
             return false;

@@ -190,6 +190,22 @@ Test(http, hides_a_credential_that_is_repeated)
     http_response_free(r);
 }
 
+Test(http, hides_a_password_that_is_repeated)
+{
+    struct http_response *r = calloc(1, sizeof(*r));
+    struct error err = ERROR_INIT;
+    cr_assert_eq(feed(r, "HTTP/1.1 401 No\r\nX-Error-Message: not s3:cret\r\n\r\n", &err), 1);
+    strbuf_puts(&r->body, "bad dTpzMzpjcmV0 is u:s3:cret");
+    http_response_hide_authorization(r, "Basic dTpzMzpjcmV0");
+    cr_assert_str_eq(http_header(r, "X-Error-Message"), "not *******");
+    cr_assert_str_eq(strbuf_str(&r->body), "bad ************ is u:*******");
+    http_response_hide_authorization(r, "Basic no base64");
+    http_response_hide_authorization(r, "Basic eHg=");
+    http_response_hide_authorization(r, "bad");
+    cr_assert_str_eq(strbuf_str(&r->body), "bad ************ is u:*******");
+    http_response_free(r);
+}
+
 Test(http, turns_statuses_into_errors)
 {
     struct error e = status_error("HTTP/1.1 401 U\r\nX-Error-Message: Go away\r\n\r\n", "");
@@ -479,6 +495,42 @@ Test(http, sends_what_was_asked_and_no_more)
     cr_assert_eq(script_count(s), before);
     q = (struct http_request){.method = "GET", .url = "file:///etc/passwd", .max_body = 100};
     cr_assert(http_perform(p, &q, &r, &err) < 0 && !r);
+    http_pool_free(p);
+    script_stop(s);
+}
+
+Test(http, sends_other_credentials_several_accepts_and_a_form)
+{
+    static const char *const accepts[] = {"application/a", "application/b;q=0.5", NULL};
+    struct script *s = script_start();
+    struct http_pool *p = pool_new(1, 30);
+    struct http_response *r;
+    struct error err = ERROR_INIT;
+    script_reply(s, "POST /t ", "no: c2VjcmV0OnNlY3JldA==, secret", "401 No");
+    struct http_request q = {.method = "POST",
+                             .url = script_url(s, "/t"),
+                             .authorization = "Basic c2VjcmV0OnNlY3JldA==",
+                             .accepts = accepts,
+                             .body = "a=b&c=d",
+                             .body_len = 7,
+                             .content_type = "application/x-www-form-urlencoded",
+                             .max_body = 100};
+    cr_assert_eq(http_perform(p, &q, &r, &err), 0, "%s", err.text);
+    cr_assert_str_eq(strbuf_str(http_body(r)), "no: ********************, ******");
+    http_response_free(r);
+    cr_assert(script_saw(s, "\r\nAuthorization: Basic c2VjcmV0OnNlY3JldA==\r\n"));
+    cr_assert(script_saw(s, "\r\nAccept: application/a\r\nAccept: application/b;q=0.5\r\n"));
+    cr_assert(script_saw(s, "\r\nContent-Type: application/x-www-form-urlencoded\r\n"));
+    cr_assert(script_saw(s, "\r\nContent-Length: 7\r\n"));
+    cr_assert(script_saw(s, "\r\n\r\na=b&c=d"));
+    cr_assert_not(script_saw(s, "Expect"));
+
+    unsigned before = script_count(s);
+    q.authorization = "Basic a\nX-Evil: b";
+    cr_assert(http_perform(p, &q, &r, &err) < 0);
+    cr_assert_eq(err.code, ERR_INVALID);
+    cr_assert_null(strstr(err.text, "Evil"));
+    cr_assert_eq(script_count(s), before);
     http_pool_free(p);
     script_stop(s);
 }
