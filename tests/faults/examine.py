@@ -66,14 +66,24 @@ class Examination:
     def look_at_tag(self, cell):
         _, repository, tag = cell.key
         answer = self.get(f"/v2/{repository}/manifests/{tag}")
-        if not self.is_there(cell, answer):
-            return ABSENT["tag"]
-        digest = answer.headers["Docker-Content-Digest"]
+        there = self.is_there(cell, answer)
+        digest = answer.headers["Docker-Content-Digest"] if there else ABSENT["tag"]
+        self.same(f"{cell}: the end of its history", self.newest_event(repository, tag), digest)
+        if not there:
+            return digest
         if digest not in self.world.manifests:
             self.wrong.append(f"{cell}: names {digest}, which nobody pushed; {cell.story()}")
         else:
             self.check_manifest(cell, answer, digest)
         return digest
+
+    def newest_event(self, repository, tag):
+        """The digest that it tells of, None of a removal, or of a tag that never was."""
+        answer = self.get(f"/admin/v1/history/{repository}:{tag}?n=1")
+        if answer.status == 404:
+            return None
+        (event,) = json.loads(expect(answer, 200, "history").body)["events"]
+        return None if event.get("removed") else event["digest"]
 
     def check_manifest(self, cell, answer, digest):
         manifest = self.world.manifests[digest]
