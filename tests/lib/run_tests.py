@@ -123,7 +123,8 @@ def conformance(tally):
 def faults(tally):
     """Crashes: at random moments of the program as it is shipped, and at each named point."""
     if build(tally, "release", "weighbridge"):
-        python_suite(tally, "tests/faults/test_kill.py", "release")
+        for path in suites("tests/faults/test_expectations.py", "tests/faults/test_kill.py"):
+            python_suite(tally, path, "release")
     if build(tally, "asan", "weighbridge", "weighbridge_faults"):
         python_suite(tally, "tests/faults/test_points.py", "asan", " (asan)")
 
