@@ -15,7 +15,10 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 
-enum upstream_kind { UPSTREAM_HUGGINGFACE };
+enum upstream_kind { UPSTREAM_HUGGINGFACE, UPSTREAM_OCI };
+
+/* What becomes of a tag that the upstream says is gone, or that we may not read any more. */
+enum gone_policy { GONE_DROP, GONE_KEEP };
 
 struct config_strings {
     char **items;
@@ -49,6 +52,27 @@ struct config_upstream {
     unsigned max_connections;    /* upstream requests at once */
     unsigned header_connections; /* weight headers and small files at once, within one import */
     unsigned search_limit;       /* commits tried for an unknown manifest digest */
+
+    /* both kinds */
+    bool offline;                  /* nothing is asked of it: answers come from the store alone */
+    uint64_t revalidate_timeout_s; /* a client waits so long for news of a tag that is here */
+    uint64_t max_bytes_per_s;      /* of all its downloads together; 0 = no limit */
+    unsigned connections_per_blob; /* ranged ones at once for one large blob, at most */
+    unsigned breaker_failures;     /* in a row, until it is left alone for a while */
+
+    /* kind oci */
+    char *username;      /* NULL = as docker_config says, else anonymous */
+    char *password;      /* secret: only from the environment; NULL = password_file */
+    char *password_file; /* NULL = not set */
+    char *docker_config; /* docker's config.json; NULL = not set */
+    char *single_names;  /* put before names of one component ("library"); NULL = nothing is */
+    struct config_strings hosts;        /* ?ns= values that mean this upstream, lower case; those of
+                                           its url and prefix need not be among them */
+    struct config_strings repositories; /* globs over names behind the prefix; empty = all */
+    struct config_strings exclude_repositories;
+    struct config_strings media_types; /* globs that configs and layers must match; empty = all */
+    uint64_t max_blob;                 /* bytes; 0 = no limit */
+    enum gone_policy on_gone;
 };
 
 enum access_action { ACCESS_PULL = 1, ACCESS_PUSH = 2, ACCESS_DELETE = 4, ACCESS_ADMIN = 8 };
@@ -73,6 +97,9 @@ struct config {
     unsigned max_transfers;    /* downloads at once */
     bool finish_abandoned;     /* a transfer that all readers left goes on */
     uint64_t drain_s;          /* SIGTERM: how long running answers may take */
+    char *default_upstream;    /* prefix that other names mean when they are not here; NULL = no */
+    bool offline;              /* no upstream is asked anything */
+    uint64_t max_bytes_per_s;  /* of all downloads together; 0 = no limit */
     bool delete_denied;        /* "delete": nothing is deleted through the registry API */
     unsigned max_uploads;      /* upload sessions at once; above it 503 */
     uint64_t uploads_expire_s; /* a session on which nothing moves for so long is dropped */
@@ -129,6 +156,9 @@ bool config_tag_is_immutable(const struct config *c, const char *repository, con
 /* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
  * loopback address and there are no access rules. */
 int config_check_access(const struct config *c, struct error *err);
+/* The upstream that a registry's host name means (containerd's ?ns=): its url's host[:port], its
+ * prefix, one of its hosts; Docker Hub's three names are one. NULL = none. Never an address. */
+const struct config_upstream *config_upstream_of_host(const struct config *c, const char *host);
 /* The upstream whose prefix starts this repository name (`prefix/...`), NULL = local. */
 const struct config_upstream *config_upstream_of(const struct config *c, const char *repository);
 

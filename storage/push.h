@@ -19,6 +19,7 @@
 
 struct store;
 struct name_list;
+struct origin;
 
 /* Which tags must not be moved or removed once they are there. Called on any thread, the writing
  * one too: a pure function over constant data that does not block. */
@@ -48,6 +49,10 @@ struct push_record {
     size_t len;
     const struct push_need *needs;
     size_t n_needs;
+    /* Not NULL: it was fetched, not pushed. What is not here then gets a link with this origin
+     * (commit and path empty), children need not be here, and the repository's row names upstream
+     * and id. */
+    const struct origin *origin;
     const struct digest *subject; /* NULL = none. Need not be here */
     const char *artifact_type;    /* "" = none */
     const char *annotations;      /* a JSON object of strings, or NULL */
@@ -84,6 +89,11 @@ int store_blob_mount(struct store *s, const char *repository, const struct diges
 int store_blob_repositories(struct store *s, const struct digest *d, const char *last, size_t limit,
                             struct name_list *ret, struct error *err);
 
+/* A blob of an upstream's repository that no manifest here names yet: its link with the origin, and
+ * a hold. An existing link stays as it is. */
+int store_link_record(struct store *s, const char *repository, const struct digest *d,
+                      uint64_t size, const struct origin *origin, struct error *err);
+
 struct referrer {
     struct digest digest;
     uint64_t size;
@@ -106,6 +116,11 @@ void referrer_list_done(struct referrer_list *l);
 int store_referrers(struct store *s, const char *repository, const struct digest *subject,
                     const char *artifact_type, const struct digest *last, size_t limit,
                     size_t max_bytes, struct referrer_list *ret, struct error *err);
+
+/* What an upstream says are the referrers of a subject, in place of what it said before. Manifests
+ * that are here themselves stay listed as they are. */
+int store_referrers_replace(struct store *s, const char *repository, const struct digest *subject,
+                            const struct referrer *items, size_t n, struct error *err);
 
 #define TAG_HISTORY_MAX 1000 /* events that are kept of one tag */
 

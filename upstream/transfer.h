@@ -42,13 +42,20 @@ enum transfer_state { /* ordered; only grows */
                       TRANSFER_FAILED,
 };
 
-/* Where the bytes come from. locate() is called on the transfer's thread at the start and whenever
- * a location has gone stale; it checks that the upstream still has this very object. */
+/* Where the bytes come from. locate() is called on a thread of the transfer's at the start and
+ * whenever a location has gone stale; a Hub's checks that it still has this very object. Redirects
+ * of the location itself are followed by the transfer, without credentials to another origin. */
 struct transfer_source {
     const char *upstream; /* its prefix, for metrics and logs; lives as long as the source */
     struct http_pool *pool;
     unsigned retries;
+    unsigned max_connections; /* ranged ones at once for this blob; 0 or 1 = one */
+    struct limiter *limiter;  /* the upstream's bandwidth; NULL = no limit */
     int (*locate)(void *ctx, struct http_location *ret, struct error *err);
+    /* The location itself answered 401 to the Authorization value `sent` (NULL = none was): 1 and a
+     * new value (owned), 0 no use, -1. NULL: a 401 is a stale location. */
+    int (*challenged)(void *ctx, const char *sent, const struct http_response *r, char **ret,
+                      struct error *err);
     void (*release)(void *ctx);
     void *ctx;
 };

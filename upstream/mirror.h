@@ -1,0 +1,50 @@
+/* Names under an OCI upstream's prefix: what of the store is still true, and what has to be asked.
+ *
+ *     by tag      fresh within tag_ttl: the store. Else one HEAD, however many clients wait for it;
+ *                 a digest that is not held is fetched by that digest and recorded with its tag.
+ *                 Upstream down, slow (revalidate_timeout), limiting, breaker open, offline: the
+ *                 stored answer with a warning
+ *     by digest   the store, else fetched; never revalidated
+ *     404         the tag is dropped (or kept, on_gone) and the answer remembered for negative_ttl;
+ *                 401/403 with a login that works: the same
+ *     blobs       a link of this very repository, else HEAD there, recorded
+ * Manifests are kept byte for byte. Policies (repositories, media_types, max_blob) are looked at
+ * before anything is asked. Thread-safe; functions block within the upstream's time limits.
+ */
+#ifndef WB_UPSTREAM_MIRROR_H
+#define WB_UPSTREAM_MIRROR_H
+
+#include "config/config.h"
+#include "storage/store.h"
+#include "upstream/oci.h"
+#include "upstream/transfer.h"
+#include "upstream/upstreams.h"
+
+struct mirror;
+
+int mirror_new(const struct config *c, const struct config_upstream *u, struct store *s,
+               struct mirror **ret, struct error *err);
+/* Wakes and ends what runs; idempotent. */
+void mirror_stop(struct mirror *m);
+void mirror_free(struct mirror *m);
+struct oci *mirror_oci(struct mirror *m);
+
+/* As upstreams_manifest(). */
+int mirror_manifest(struct mirror *m, const struct reference *r, struct manifest_answer *ret,
+                    struct error *err);
+/* As store_link_get(), asking the upstream for what the repository does not have here. */
+int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
+                struct error *err);
+/* Where a transfer gets the bytes of a link with an origin of this upstream. */
+int mirror_source(struct mirror *m, const struct link *link, const struct digest *d,
+                  struct transfer_source *ret, struct error *err);
+/* Brings the stored list of a subject's referrers up to date, at most once in tag_ttl; what fails
+ * is no error of the caller's (warning, 300 bytes, "" = none: the stored list may be old). */
+void mirror_referrers(struct mirror *m, const char *repository, const struct digest *subject,
+                      char *warning, size_t size);
+/* The same for tags/list: adds the upstream's tags to the ones that are here. 1 and the list, 0 no
+ * such repository, -1. */
+int mirror_tags(struct mirror *m, const char *repository, struct name_list *ret, char *warning,
+                size_t size, struct error *err);
+
+#endif
