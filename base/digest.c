@@ -1,6 +1,5 @@
 #include "base/digest.h"
 
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,100 +118,4 @@ char *digest_format(const struct digest *d, char buf[static DIGEST_TEXT_MAX])
     char hex[DIGEST_TEXT_MAX];
     snprintf(buf, DIGEST_TEXT_MAX, "%s:%.128s", digest_alg_name(d->alg), digest_format_hex(d, hex));
     return buf;
-}
-
-struct hasher {
-    EVP_MD_CTX *ctx;
-    enum digest_alg alg;
-};
-
-static const EVP_MD *evp_of(enum digest_alg alg)
-{
-    switch (alg) {
-    case DIGEST_SHA256:
-        return EVP_sha256();
-    case DIGEST_SHA512:
-        return EVP_sha512();
-    default:
-        return NULL;
-    }
-}
-
-int hasher_new(enum digest_alg alg, struct hasher **ret, struct error *err)
-{
-    const EVP_MD *md = evp_of(alg);
-    if (!md)
-        return err_set(err, ERR_UNSUPPORTED, "no such digest algorithm");
-    struct hasher *h = calloc(1, sizeof(*h));
-    if (!h)
-        return err_set(err, ERR_NOMEM, "out of memory for a hash");
-    h->alg = alg;
-    h->ctx = EVP_MD_CTX_new();
-    if (!h->ctx || EVP_DigestInit_ex(h->ctx, md, NULL) != 1) {
-        hasher_free(h);
-        return err_set(err, ERR_NOMEM, "cannot set up a %s hash", digest_alg_name(alg));
-    }
-    *ret = h;
-    return 0;
-}
-
-void hasher_free(struct hasher *h)
-{
-    if (!h)
-        return;
-    EVP_MD_CTX_free(h->ctx);
-    free(h);
-}
-
-int hasher_update(struct hasher *h, const void *data, size_t len, struct error *err)
-{
-    if (EVP_DigestUpdate(h->ctx, data, len) != 1)
-        return err_set(err, ERR_INTERNAL, "%s update failed", digest_alg_name(h->alg));
-    return 0;
-}
-
-int hasher_peek(const struct hasher *h, struct digest *ret, struct error *err)
-{
-    EVP_MD_CTX *copy = EVP_MD_CTX_new();
-    struct digest d = {.alg = h->alg};
-    unsigned n = 0;
-    int ok = copy && EVP_MD_CTX_copy_ex(copy, h->ctx) == 1 &&
-             EVP_DigestFinal_ex(copy, d.raw, &n) == 1 && n == digest_size(h->alg);
-    EVP_MD_CTX_free(copy);
-    if (!ok)
-        return err_set(err, ERR_NOMEM, "cannot finish a %s hash", digest_alg_name(h->alg));
-    *ret = d;
-    return 0;
-}
-
-int digest_of(enum digest_alg alg, const void *data, size_t len, struct digest *ret,
-              struct error *err)
-{
-    const EVP_MD *md = evp_of(alg);
-    struct digest d = {.alg = alg};
-    unsigned n = 0;
-    if (!md)
-        return err_set(err, ERR_UNSUPPORTED, "no such digest algorithm");
-    if (EVP_Digest(data, len, d.raw, &n, md, NULL) != 1 || n != digest_size(alg))
-        return err_set(err, ERR_NOMEM, "cannot compute a %s hash", digest_alg_name(alg));
-    *ret = d;
-    return 0;
-}
-
-int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], struct error *err)
-{
-    char head[32];
-    int n = snprintf(head, sizeof(head), "blob %zu", len);
-    unsigned char raw[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    int ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha1(), NULL) == 1 &&
-             EVP_DigestUpdate(ctx, head, (size_t)n + 1) == 1 &&
-             EVP_DigestUpdate(ctx, data, len) == 1 && EVP_DigestFinal_ex(ctx, raw, &size) == 1 &&
-             size == 20;
-    EVP_MD_CTX_free(ctx);
-    if (!ok)
-        return err_set(err, ERR_NOMEM, "cannot compute a git object id");
-    hex_format(raw, size, ret);
-    return 0;
 }

@@ -54,6 +54,13 @@ static inline void hasher_free_p(struct hasher **h)
 int hasher_update(struct hasher *h, const void *data, size_t len, struct error *err);
 /* The digest of what was fed so far; the hasher can be fed on. */
 int hasher_peek(const struct hasher *h, struct digest *ret, struct error *err);
+/* From now on a thread of the hasher's own does the work, beside whatever the owner does next: what
+ * it is fed is copied, and a failure shows at the next call. For a lot of data only. Nothing
+ * happens when no processor is to spare: all hashers together have one thread less than the process
+ * has processors. */
+void hasher_fork(struct hasher *h);
+/* Ends that thread when it has done what there is; the hasher goes on without. */
+void hasher_join(struct hasher *h);
 
 int digest_of(enum digest_alg alg, const void *data, size_t len, struct digest *ret,
               struct error *err);

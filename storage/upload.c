@@ -12,6 +12,8 @@
 
 /* Space for less is not worth a call of its own. */
 #define ALLOCATE_MIN ((uint64_t)1 << 20)
+/* From here on a thread beside the one that receives and writes is worth it. */
+#define FORK_AFTER ((uint64_t)4 << 20)
 
 /* ---- beginning ---- */
 
@@ -146,6 +148,8 @@ static int resume(struct session *x, struct error *err)
 static void let_go(struct session *x)
 {
     struct staged *f = &x->file;
+    if (x->hasher)
+        hasher_join(x->hasher);
     if (f->fd < 0)
         return;
     if (x->allocated > f->length && ftruncate(f->fd, (off_t)f->length) == 0)
@@ -264,6 +268,8 @@ static void hash_along(struct session *x, const void *data, size_t len)
     }
     if (!x->hasher || x->hashed != x->file.length)
         return;
+    if (x->hashed >= FORK_AFTER)
+        hasher_fork(x->hasher);
     if (hasher_update(x->hasher, data, len, NULL) < 0) {
         hasher_free(x->hasher);
         x->hasher = NULL;

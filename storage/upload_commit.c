@@ -169,6 +169,8 @@ static int store_verified(struct session *x, struct error *err)
 int session_commit(struct session *x, const struct digest *d, struct error *err)
 {
     struct staged *f = &x->file;
+    if (x->hasher)
+        hasher_join(x->hasher); /* its thread has nothing more to do, and no lock is held here */
     if (x->renamed && !digest_equal(&f->row.digest, d))
         return mismatch(x, f->length, &f->row.digest, d, err);
     if (!x->renamed && check_digest(x, d, err) < 0)

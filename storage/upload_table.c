@@ -240,6 +240,7 @@ int session_remove(struct session *x, struct error *err)
     fault_point("upload.dropped");
     staged_set_length(f, 0);
     close_file(x);
+    drop_hasher(x); /* may have to wait for its thread: here, where no lock is held */
     /* A file without a row goes at the next start, should this fail. */
     staging_remove(f->store->blobs, f->row.file, NULL);
     return 0;
