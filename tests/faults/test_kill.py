@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -101,11 +102,13 @@ class Kills(EndToEnd):
             thread.start()
         time.sleep(delay)  # when to kill is what the test is about
         killed.set()
-        self.wb.kill()
+        died = self.wb.kill()
         for thread in threads:
             thread.join()
         self.in_flight += len({op for cell in self.world.cells.values() for op in cell.ops
                                if op.is_in_flight})
+        if died != -signal.SIGKILL:
+            errors.append(f"the server ended by itself, with {died}")
         if errors:
             self.fail(f"round {i}:\n" + "\n".join(errors) + f"\nthe log:\n{self.wb.log[-4000:]}")
 
