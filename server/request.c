@@ -19,6 +19,10 @@
 
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
+/* A head and the answer to it share the connection's memory (server.c); without room for the
+ * answer's headers the library closes the connection, whatever was done by then. */
+#define HEAD_MAX ((size_t)16 * 1024)
+#define FIELD_SIZE 64u /* what the library notes of each header and each member of the query */
 
 /* The request line is there; the headers are not yet. */
 void *request_begin(void *cls, const char *target, struct MHD_Connection *c)
@@ -141,10 +145,24 @@ static bool is_operator_route(enum route_kind kind)
     return kind == ROUTE_HEALTH || kind == ROUTE_READY || kind == ROUTE_METRICS;
 }
 
+static bool head_is_too_large(const struct request *q)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    int n = MHD_get_connection_values(
+        q->connection, MHD_HEADER_KIND | MHD_COOKIE_KIND | MHD_GET_ARGUMENT_KIND, NULL, NULL);
+    return (info ? info->header_size : 0) + (n > 0 ? (size_t)n : 0) * FIELD_SIZE > HEAD_MAX;
+}
+
 /* What can be said at the headers: refusals, and where a wanted body goes. */
 static enum MHD_Result route(struct request *q)
 {
     struct error err = ERROR_INIT;
+    if (head_is_too_large(q))
+        return reply_refusal(q, 431, "UNSUPPORTED", NULL,
+                             "the request line and the headers are too large: together they may "
+                             "have 16 KiB, in which every header and every member of the query "
+                             "counts 64 bytes more; send fewer tags at once, or fewer cookies");
     int parsed = route_parse(q->path, &q->route, &err);
     /* Probes and metrics stay reachable: they are how an operator finds out. */
     if (!is_operator_route(q->route.kind) && connection_is_over_limit(q)) {

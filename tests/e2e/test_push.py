@@ -240,6 +240,41 @@ class Manifests(PushCase):
         self.assertEqual(headers["OCI-Tag"], "also")
         self.assertEqual(self.get(self.wb, "main")[2], self.get(self.wb, "also")[2])
 
+    def test_tags_that_leave_no_room_for_the_answer(self):
+        """They come back in its headers; it was dropped when it did not fit beside the request, and
+        what was pushed was there all the same."""
+        manifest = image([b"layer"])
+        reference = sha256(manifest)
+        seen = set()
+        for n, length in ((100, 80), (60, 128), (70, 128), (100, 100), (100, 128)):
+            tags = [f"{n}-{length}-{i}".ljust(length, "x") for i in range(n)]
+            query = "?" + "&".join(f"tag={tag}" for tag in tags)
+            answer = self.put(self.wb, reference + query, manifest)
+            seen.add(answer[0])
+            if answer[0] == 201:
+                self.assertEqual(", ".join(answer[1].get_all("OCI-Tag")).split(", "), tags)
+                self.assertEqual(self.get(self.wb, tags[-1])[0], 200)
+            else:
+                self.refused(answer, 431, "UNSUPPORTED", "16 KiB")
+                self.assertEqual(self.get(self.wb, tags[0])[0], 404)
+        self.assertEqual(seen, {201, 431})
+
+    def test_heads_that_leave_no_room_for_the_answer(self):
+        manifest = image([b"layer"])
+        for fields, size in ((1, 15000), (1, 18000), (1, 31000), (200, 18500)):
+            headers = {f"X-{i}": "y" * (size // fields - 8) for i in range(fields)}
+            tag = f"head-{fields}-{size}"
+            connection = self.wb.connect()
+            connection.putrequest("PUT", f"/v2/{self.repository}/manifests/{tag}")
+            for name, value in {"Content-Type": IMAGE, "Content-Length": str(len(manifest)),
+                                **headers}.items():
+                connection.putheader(name, value)
+            connection.endheaders(manifest)
+            status = connection.getresponse().status
+            connection.close()
+            self.assertEqual(status, 201 if size < 16000 else 431, tag)
+            self.assertEqual(self.get(self.wb, tag)[0], 200 if status == 201 else 404)
+
     def test_a_tag_moves(self):
         old, new = image([b"layer"]), image()
         self.push(self.wb, "v1", old)
