@@ -153,18 +153,30 @@ static int apply_flags(struct config *c, const struct config_flags *f, struct er
     return apply_flag(c, "external-url", f->external_url, err);
 }
 
-/* A file that is named and cannot be read is better found now than at the first request. */
-static int check_ca_files(const struct config *c, struct error *err)
+/* A file that is named and cannot be read is better found now than at the first request. The name
+ * of a password's file is not repeated: it may be the password, put into the wrong key. */
+static int check_file(const struct config *c, size_t i, const char *name, const char *file,
+                      struct error *err)
+{
+    char path[80];
+    bool may_be_secret = strcmp(name, "password_file") == 0;
+    if (!file || access(file, R_OK) == 0)
+        return 0;
+    snprintf(path, sizeof(path), "upstreams[%zu].%s", i, name);
+    const char *from = origin_get(c, path);
+    return err_set(err, ERR_INVALID, "%.200s: %s: %.300s cannot be read: %s",
+                   from ? from : "default", path, may_be_secret ? "the file" : file,
+                   strerror(errno));
+}
+
+static int check_files(const struct config *c, struct error *err)
 {
     for (size_t i = 0; i < c->n_upstreams; i++) {
-        const char *file = c->upstreams[i].ca_file;
-        char path[64];
-        if (!file || access(file, R_OK) == 0)
-            continue;
-        snprintf(path, sizeof(path), "upstreams[%zu].ca_file", i);
-        const char *from = origin_get(c, path);
-        return err_set(err, ERR_INVALID, "%.200s: %s: %.300s cannot be read: %s",
-                       from ? from : "default", path, file, strerror(errno));
+        const struct config_upstream *u = &c->upstreams[i];
+        if (check_file(c, i, "ca_file", u->ca_file, err) < 0 ||
+            check_file(c, i, "password_file", u->password_file, err) < 0 ||
+            check_file(c, i, "docker_config", u->docker_config, err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -176,11 +188,12 @@ int config_load(const struct config_flags *flags, char **environ_, struct config
     if (new_config(&c, err) < 0 || apply_file(c, flags, environ_, err) < 0 ||
         environment_apply_lists(c, environ_, err) < 0)
         return -1;
-    if (!origin_get(c, "upstreams") && document_default_upstream(c, err) < 0)
+    if (!origin_get(c, "upstreams") && document_default_upstreams(c, DEFAULT_UPSTREAMS, err) < 0)
         return -1;
     if (document_check(c, err) < 0 || environment_apply_keys(c, environ_, err) < 0 ||
-        apply_flags(c, flags, err) < 0 || secrets_resolve(c, environ_, err) < 0 ||
-        proxies_resolve(c, environ_, err) < 0 || check_ca_files(c, err) < 0)
+        apply_flags(c, flags, err) < 0 || upstreams_settle(c, err) < 0 ||
+        secrets_resolve(c, environ_, err) < 0 || proxies_resolve(c, environ_, err) < 0 ||
+        check_files(c, err) < 0)
         return -1;
     *ret = TAKE_PTR(c);
     return 0;
@@ -193,9 +206,10 @@ int config_parse_text(const char *name, const char *text, size_t len, struct con
     _cleanup_config_ struct config *c = NULL;
     if (new_config(&c, err) < 0 || apply_text(c, name, text, len, err) < 0)
         return -1;
-    if (!origin_get(c, "upstreams") && document_default_upstream(c, err) < 0)
+    if (!origin_get(c, "upstreams") && document_default_upstreams(c, DEFAULT_UPSTREAMS, err) < 0)
         return -1;
-    if (document_check(c, err) < 0 || proxies_resolve(c, nothing, err) < 0)
+    if (document_check(c, err) < 0 || upstreams_settle(c, err) < 0 ||
+        proxies_resolve(c, nothing, err) < 0)
         return -1;
     *ret = TAKE_PTR(c);
     return 0;
@@ -234,14 +248,4 @@ bool config_tag_is_immutable(const struct config *c, const char *repository, con
             fnmatch(c->immutable_tags[i].tags, tag, 0) == 0)
             return true;
     return false;
-}
-
-const struct config_upstream *config_upstream_of(const struct config *c, const char *repository)
-{
-    for (size_t i = 0; i < c->n_upstreams; i++) {
-        size_t n = strlen(c->upstreams[i].prefix);
-        if (strncmp(repository, c->upstreams[i].prefix, n) == 0 && repository[n] == '/')
-            return &c->upstreams[i];
-    }
-    return NULL;
 }

@@ -159,6 +159,8 @@ int config_check_access(const struct config *c, struct error *err);
 /* The upstream that a registry's host name means (containerd's ?ns=): its url's host[:port], its
  * prefix, one of its hosts; Docker Hub's three names are one. NULL = none. Never an address. */
 const struct config_upstream *config_upstream_of_host(const struct config *c, const char *host);
+/* Nothing may be asked of it. */
+bool config_is_offline(const struct config *c, const struct config_upstream *u);
 /* The upstream whose prefix starts this repository name (`prefix/...`), NULL = local. */
 const struct config_upstream *config_upstream_of(const struct config *c, const char *repository);
 

@@ -61,10 +61,19 @@ size_t list_length(const struct config *c, const struct config_list *list);
 void *list_element(const struct config *c, const struct config_list *list, size_t index);
 /* Frees the elements and leaves the list empty. */
 void list_drop(struct config *c, const struct config_list *list);
-/* One upstream `hf` when nothing says otherwise. */
-int document_default_upstream(struct config *c, struct error *err);
+/* How many of the default upstreams (document.c) there are when nothing says otherwise: the Hub.
+ * The registries behind it are for when upstream/ can serve them. */
+#define DEFAULT_UPSTREAMS 1
+#define DEFAULT_UPSTREAMS_ALL 5
+/* The first n of them. */
+int document_default_upstreams(struct config *c, size_t n, struct error *err);
 /* What can only be judged when all is read: prefixes that clash. */
 int document_check(const struct config *c, struct error *err);
+
+/* ---- upstreams (upstreams.c) ---------------------------------------------------------------- */
+
+/* When every key is in: what an upstream's kind demands, and what follows from it. */
+int upstreams_settle(struct config *c, struct error *err);
 
 /* ---- environment (environment.c, secrets.c, proxy.c) ---------------------------------------- */
 
@@ -77,8 +86,9 @@ int environment_apply_keys(struct config *c, char **environ_, struct error *err)
 
 /* Finds each upstream's token; reads token files. */
 int secrets_resolve(struct config *c, char **environ_, struct error *err);
-/* The token that stands in the variable `name`; it replaces one from elsewhere. */
-int secret_take(struct config_upstream *u, const char *token, const char *name, struct error *err);
+/* The token or password that stands in the variable `name`; it replaces one from elsewhere. */
+int secret_take(struct config *c, size_t upstream, const struct config_key *key, const char *value,
+                const char *name, struct error *err);
 /* Settles `proxy`: "none" and not set become NULL, the environment's is taken over. */
 int proxies_resolve(struct config *c, char **environ_, struct error *err);
 

@@ -126,7 +126,7 @@ static int check_required(const struct config *c, const struct place *at, enum k
     const struct config_key *keys = config_keys(&n);
     for (size_t i = 0; i < n; i++) {
         char path[PATH_LIMIT];
-        if (!keys[i].required || config_key_scope(&keys[i]) != scope)
+        if (keys[i].use != USE_REQUIRED || config_key_scope(&keys[i]) != scope)
             continue;
         snprintf(path, sizeof(path), "%s.%s", at->path, config_key_name(&keys[i]));
         if (!origin_get(c, path))
@@ -217,17 +217,40 @@ int document_apply_list(struct config *c, const struct config_key *key, const st
     return origin_put(c, at->path, at, err);
 }
 
-int document_default_upstream(struct config *c, struct error *err)
+static int default_upstream(struct config_upstream *u, const char *prefix, enum upstream_kind kind,
+                            const char *url, struct error *err)
 {
-    c->upstreams = calloc(1, sizeof(*c->upstreams));
+    if (value_set_defaults(u, SCOPE_UPSTREAM, err) < 0)
+        return -1;
+    free(u->url);
+    u->kind = kind;
+    u->prefix = strdup(prefix);
+    u->url = strdup(url);
+    return u->prefix && u->url ? 0 : err_set(err, ERR_NOMEM, "out of memory for the configuration");
+}
+
+int document_default_upstreams(struct config *c, size_t n, struct error *err)
+{
+    static const struct {
+        const char *prefix;
+        enum upstream_kind kind;
+        const char *url;
+    } all[DEFAULT_UPSTREAMS_ALL] = {
+        {"hf", UPSTREAM_HUGGINGFACE, "https://huggingface.co"},
+        {"docker.io", UPSTREAM_OCI, "https://registry-1.docker.io"},
+        {"ghcr.io", UPSTREAM_OCI, "https://ghcr.io"},
+        {"quay.io", UPSTREAM_OCI, "https://quay.io"},
+        {"registry.k8s.io", UPSTREAM_OCI, "https://registry.k8s.io"},
+    };
+    list_drop(c, config_key_list(config_key_find("upstreams")));
+    c->upstreams = calloc(n, sizeof(*c->upstreams));
     if (!c->upstreams)
         return err_set(err, ERR_NOMEM, "out of memory for the configuration");
-    c->n_upstreams = 1;
-    if (value_set_defaults(&c->upstreams[0], SCOPE_UPSTREAM, err) < 0)
-        return -1;
-    c->upstreams[0].prefix = strdup("hf");
-    if (!c->upstreams[0].prefix)
-        return err_set(err, ERR_NOMEM, "out of memory for the configuration");
+    for (size_t i = 0; i < n; i++) {
+        c->n_upstreams = i + 1;
+        if (default_upstream(&c->upstreams[i], all[i].prefix, all[i].kind, all[i].url, err) < 0)
+            return -1;
+    }
     return 0;
 }
 

@@ -111,7 +111,7 @@ static int apply(struct config *c, const char *name, const char *value, struct e
     else
         snprintf(path, sizeof(path), "%s", t.key->path);
     if (t.key->type == KEY_SECRET && t.upstream)
-        return secret_take(t.upstream, value, name, err);
+        return secret_take(c, t.index, t.key, value, name, err);
     void *base = t.upstream ? (void *)t.upstream : (void *)c;
     if (value_set_text(base, t.key, value, &at, err) < 0)
         return -1;

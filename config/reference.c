@@ -34,6 +34,7 @@ static void put_type(struct strbuf *to, const struct config_key *key)
         [KEY_PREFIX] = "repository name", [KEY_BOOL] = "`true`, `false`",
         [KEY_GLOBS] = "list of globs",    [KEY_ALIASES] = "object",
         [KEY_SECRET] = "secret",          [KEY_LIST] = "list of objects",
+        [KEY_HOSTS] = "list of hosts",
     };
     if (key->type == KEY_NUMBER) {
         strbuf_printf(to, "%" PRIu64 " to %" PRIu64, key->min, key->max);
@@ -61,14 +62,18 @@ static void put_row(struct strbuf *to, const struct config_key *key)
     if (key->fallback)
         strbuf_printf(to, "`%s`", key->fallback);
     else
-        strbuf_puts(to, key->required ? "*required*" : "");
+        strbuf_puts(to, key->use == USE_REQUIRED ? "*required*" : "");
     strbuf_puts(to, " | ");
     _cleanup_strbuf_ struct strbuf name = STRBUF_INIT;
     if (config_key_variable(key, NULL, &name))
         strbuf_printf(to, "`%s`", strbuf_str(&name));
     if (key->flag)
         strbuf_printf(to, " `--%s`", key->flag);
-    strbuf_printf(to, " | %s |\n", key->doc);
+    strbuf_printf(to, " | %s%s |\n",
+                  key->use == USE_HUB   ? "kind `huggingface`: "
+                  : key->use == USE_OCI ? "kind `oci`: "
+                                        : "",
+                  key->doc);
 }
 
 static void put_table(struct strbuf *to, const char *title, enum key_scope scope)

@@ -1,7 +1,7 @@
-/* Tokens. In this order: WEIGHBRIDGE_UPSTREAMS_<PREFIX>_TOKEN, token_file (or its variable), and
- * for the Hub's own credentials what its tools use: HF_TOKEN, HF_TOKEN_PATH, the file that its
- * login command writes. No error text repeats a token, or a file name, which may be a token that
- * was put into the wrong key. */
+/* Tokens and passwords. Of tokens, in this order: WEIGHBRIDGE_UPSTREAMS_<PREFIX>_TOKEN, token_file
+ * (or its variable), and for the Hub's own credentials what its tools use: HF_TOKEN, HF_TOKEN_PATH,
+ * the file that its login command writes. No error text repeats a token, or a file name, which may
+ * be a token that was put into the wrong key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static int give(struct config_upstream *u, const char *text, const char *from, s
     return 0;
 }
 
-int secret_take(struct config_upstream *u, const char *token, const char *name, struct error *err)
+static int take_token(struct config_upstream *u, const char *token, const char *name,
+                      struct error *err)
 {
     _cleanup_free_ char *copy = strdup(token);
     if (!copy)
@@ -52,6 +53,34 @@ int secret_take(struct config_upstream *u, const char *token, const char *name, 
                    : give(u, copy, name, err);
     explicit_bzero(copy, strlen(token));
     return rc;
+}
+
+/* A password may hold anything but control characters, and is taken as it stands. */
+static int take_password(struct config *c, size_t i, const char *password, const char *name,
+                         struct error *err)
+{
+    struct source source = {SOURCE_VARIABLE, name};
+    char path[64];
+    struct place at = {&source, 0, path};
+    snprintf(path, sizeof(path), "upstreams[%zu].password", i);
+    for (const unsigned char *p = (const unsigned char *)password; *p; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            return err_set(err, ERR_INVALID, "%.200s: the password holds a control character",
+                           name);
+    char *copy = strdup(password);
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    free(c->upstreams[i].password);
+    c->upstreams[i].password = copy;
+    return origin_put(c, path, &at, err);
+}
+
+int secret_take(struct config *c, size_t upstream, const struct config_key *key, const char *value,
+                const char *name, struct error *err)
+{
+    if (strcmp(config_key_name(key), "password") == 0)
+        return take_password(c, upstream, value, name, err);
+    return take_token(&c->upstreams[upstream], value, name, err);
 }
 
 /* The token in a file. 1 taken, 0 no such file, -1. `what` names the setting in errors. */
@@ -103,7 +132,7 @@ static int take_hub_credentials(struct config_upstream *u, char **environ_, stru
     const char *token = environment_get(environ_, "HF_TOKEN");
     const char *path = environment_get(environ_, "HF_TOKEN_PATH");
     if (token)
-        return secret_take(u, token, "HF_TOKEN", err);
+        return take_token(u, token, "HF_TOKEN", err);
     if (path) { /* the Hub's tools take a file that is not there for "not logged in" */
         int rc = take_file(u, path, "HF_TOKEN_PATH", err);
         return rc < 0 ? -1 : 0;
@@ -148,10 +177,32 @@ static int resolve(struct config *c, size_t i, char **environ_, struct error *er
     return rc < 0 ? -1 : 0;
 }
 
+/* A user name needs a password, and the other way round. */
+static int check_login(const struct config *c, size_t i, struct error *err)
+{
+    const struct config_upstream *u = &c->upstreams[i];
+    bool has_password = u->password || u->password_file;
+    if ((u->username != NULL) == has_password)
+        return 0;
+    char path[64];
+    snprintf(path, sizeof(path), "upstreams[%zu].%s", i,
+             u->username   ? "username"
+             : u->password ? "password"
+                           : "password_file");
+    const char *from = origin_get(c, path);
+    _cleanup_strbuf_ struct strbuf variable = STRBUF_INIT;
+    config_key_variable(
+        config_key_find(u->username ? "upstreams[].password" : "upstreams[].username"), u->prefix,
+        &variable);
+    return err_set(err, ERR_INVALID, "%.200s: %s: needs %s beside it, or the variable %.200s",
+                   from ? from : "default", path,
+                   u->username ? "\"password_file\"" : "\"username\"", strbuf_str(&variable));
+}
+
 int secrets_resolve(struct config *c, char **environ_, struct error *err)
 {
     for (size_t i = 0; i < c->n_upstreams; i++)
-        if (resolve(c, i, environ_, err) < 0)
+        if (resolve(c, i, environ_, err) < 0 || check_login(c, i, err) < 0)
             return -1;
     return 0;
 }

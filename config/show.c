@@ -163,6 +163,7 @@ static bool put_value(struct strbuf *to, const void *base, const struct config_k
         strbuf_printf(to, "\"%" PRIu64 "s\"", load_number(field, key->size));
         return true;
     case KEY_GLOBS:
+    case KEY_HOSTS:
         put_strings(to, field);
         return true;
     case KEY_ALIASES:
@@ -201,14 +202,18 @@ static bool show_proxy_password(struct show *s, const struct config_upstream *u,
 }
 
 static void show_secret(struct show *s, const struct config_key *key,
-                        const struct config_upstream *u)
+                        const struct config_upstream *u, const char *path)
 {
+    bool is_token = strcmp(leaf(key), "token") == 0;
+    const char *from = is_token ? u->token_from : origin_get(s->c, path);
     indent(s);
-    if (u->token) {
+    if (is_token ? u->token : u->password) {
         strbuf_printf(s->to, "// \"%s\": \"***\" from ", leaf(key));
-        put_comment(s, u->token_from ? u->token_from : "default");
+        put_comment(s, from ? from : "default");
     } else {
-        strbuf_printf(s->to, "// \"%s\" is not set: anonymous\n", leaf(key));
+        bool is_anonymous = is_token && !u->username && !u->docker_config;
+        strbuf_printf(s->to, "// \"%s\" is not set%s\n", leaf(key),
+                      is_anonymous ? ": anonymous" : "");
     }
 }
 
@@ -217,7 +222,7 @@ static void show_key(struct show *s, const struct config_key *key, const void *b
 {
     _cleanup_strbuf_ struct strbuf value = STRBUF_INIT;
     if (key->type == KEY_SECRET) {
-        show_secret(s, key, base);
+        show_secret(s, key, base, path);
         return;
     }
     if (key->type == KEY_PROXY && show_proxy_password(s, base, path))
@@ -246,6 +251,9 @@ static void show_element(struct show *s, enum key_scope scope, const char *list,
         char path[200];
         if (config_key_scope(&keys[i]) != scope)
             continue;
+        if (scope == SCOPE_UPSTREAM &&
+            !config_key_is_for(&keys[i], ((const struct config_upstream *)base)->kind))
+            continue; /* it would be refused when what is shown is loaded */
         snprintf(path, sizeof(path), "%s[%zu].%s", list, index, config_key_name(&keys[i]));
         show_key(s, &keys[i], base, path);
     }

@@ -21,122 +21,179 @@
 #define DAY UINT64_C(86400)
 #define KIB UINT64_C(1024)
 #define TEXT_LIMIT 4096u
+#define BYTES_LIMIT ((UINT64_C(1) << 53) - 1) /* what a JSON number holds exactly */
+#define RATE_LIMIT UINT64_C(1000000000000)
 
 /* clang-format off */
 static const struct config_key keys[] = {
     {"listen", KEY_ADDRESS, ROOT(listen_host), 0, 0, "127.0.0.1:5000", NULL, NULL, "listen",
      "address and port to listen on, `[::1]:5000` for IPv6; port 0 picks a free one; an address "
-     "that is not loopback needs `access`", false},
+     "that is not loopback needs `access`", USE_OPTIONAL},
     {"data", KEY_TEXT, ROOT(data), 0, TEXT_LIMIT, "./weighbridge-data", NULL, NULL, "data",
      "directory of blobs and metadata, made when missing; relative to the working directory",
-     false},
+     USE_OPTIONAL},
     {"external_url", KEY_URL, ROOT(external_url), 0, TEXT_LIMIT, NULL, NULL, NULL, "external-url",
-     "what clients reach the server by; not set: each request's own Host", false},
+     "what clients reach the server by; not set: each request's own Host", USE_OPTIONAL},
+    {"default_upstream", KEY_PREFIX, ROOT(default_upstream), 0, 100, NULL, NULL, NULL, NULL,
+     "prefix of the upstream that repositories are looked for in when they are neither here nor "
+     "under a prefix; not set: none", USE_OPTIONAL},
+    {"offline", KEY_BOOL, ROOT(offline), 0, 0, "false", NULL, NULL, NULL,
+     "ask no upstream for anything: what is not held is not there", USE_OPTIONAL},
     {"delete", KEY_INDEX, ROOT(delete_denied), 0, 0, "allow", "allow|deny", NULL, NULL,
-     "`deny`: tags, manifests and blobs cannot be deleted through the registry API (405)", false},
+     "`deny`: tags, manifests and blobs cannot be deleted through the registry API (405)",
+     USE_OPTIONAL},
 
     {"log.level", KEY_WORD, ROOT(log_level), 0, 0, "info", "error|warn|info|debug", NULL,
      "log-level",
-     "least important kind of line that is logged", false},
+     "least important kind of line that is logged", USE_OPTIONAL},
 
     {"limits.clients", KEY_NUMBER, ROOT(max_clients), 1, 100000, "4096", NULL, "connections", NULL,
-     "client connections at once; further ones are answered with 503 and Retry-After", false},
+     "client connections at once; further ones are answered with 503 and Retry-After",
+     USE_OPTIONAL},
     {"limits.transfers", KEY_NUMBER, ROOT(max_transfers), 1, 1024, "16", NULL, "downloads", NULL,
-     "downloads from upstreams at once; further ones wait", false},
+     "downloads from upstreams at once; further ones wait", USE_OPTIONAL},
+    {"limits.bytes_per_second", KEY_NUMBER, ROOT(max_bytes_per_s), 0, RATE_LIMIT, "0", NULL,
+     "bytes", NULL,
+     "of all downloads from upstreams together; 0: no limit", USE_OPTIONAL},
     {"limits.uploads", KEY_NUMBER, ROOT(max_uploads), 1, 1000000, "10000", NULL, "uploads", NULL,
      "upload sessions that are open at once; further ones are answered with 503 and Retry-After",
-     false},
+     USE_OPTIONAL},
     {"limits.manifest", KEY_NUMBER, ROOT(max_manifest), KIB, 64 * KIB * KIB, "4194304", NULL,
      "bytes", NULL,
      "largest manifest that may be pushed; above it 413; the default is what every client reads",
-     false},
+     USE_OPTIONAL},
     {"limits.free_percent", KEY_NUMBER, ROOT(free_floor_percent), 0, 100, "5", NULL, "%", NULL,
      "part of the data directory's filesystem that stays free; below it nothing more is stored",
-     false},
+     USE_OPTIONAL},
 
     {"timeouts.drain", KEY_DURATION, ROOT(drain_s), 0, HOUR, "30s", NULL, NULL, NULL,
-     "how long running answers may take after SIGTERM", false},
+     "how long running answers may take after SIGTERM", USE_OPTIONAL},
     {"timeouts.client", KEY_DURATION, ROOT(client_timeout_s), 1, DAY, "60s", NULL, NULL, NULL,
-     "a client connection on which nothing moves for so long is closed", false},
+     "a client connection on which nothing moves for so long is closed", USE_OPTIONAL},
 
     {"transfers.finish_abandoned", KEY_BOOL, ROOT(finish_abandoned), 0, 0, "true", NULL, NULL, NULL,
-     "finish a download that every client has left", false},
+     "finish a download that every client has left", USE_OPTIONAL},
 
     {"uploads.expire", KEY_DURATION, ROOT(uploads_expire_s), 1, 365 * DAY, "24h", NULL, NULL, NULL,
      "an upload session on which nothing moves for so long is dropped, with what it has sent",
-     false},
+     USE_OPTIONAL},
 
     {"upstreams", KEY_LIST, LIST(config, upstreams), 0, 0, NULL, NULL, NULL, NULL,
      "remotes that content comes from; not set: the one upstream `hf` at https://huggingface.co; "
-     "`[]`: none", false},
+     "`[]`: none", USE_OPTIONAL},
     {"upstreams[].prefix", KEY_PREFIX, UP(prefix), 0, 100, NULL, NULL, NULL, NULL,
      "first part of the repository names that this upstream answers for: `hf` serves `hf/...`",
-     true},
-    {"upstreams[].kind", KEY_INDEX, UP(kind), 0, 0, "huggingface", "huggingface", NULL, NULL,
-     "protocol of the upstream", false},
+     USE_REQUIRED},
+    {"upstreams[].kind", KEY_INDEX, UP(kind), 0, 0, "huggingface", "huggingface|oci", NULL, NULL,
+     "what the upstream is: the Hub or one of its kind, or an OCI registry", USE_OPTIONAL},
     {"upstreams[].url", KEY_URL, UP(url), 0, TEXT_LIMIT, "https://huggingface.co", NULL, NULL,
      "hub",
-     "endpoint of the upstream", false},
+     "endpoint of the upstream; kind `oci` has no default: `https://ghcr.io`", USE_OPTIONAL},
     {"upstreams[].token_file", KEY_TEXT, UP(token_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
-     "file that holds the token; `none`: anonymous, whatever the Hub's own variables say", false},
+     "file that holds the token (of a registry: what is sent as `Bearer`); `none`: anonymous, "
+     "whatever the Hub's own variables say", USE_OPTIONAL},
     {"upstreams[].token", KEY_SECRET, UP(token), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
-     "the token itself; only as an environment variable, never in the file", false},
+     "the token itself; only as an environment variable, never in the file", USE_HUB},
     {"upstreams[].ca_file", KEY_TEXT, UP(ca_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
-     "PEM file of the certificate authorities to trust instead of the system's", false},
+     "PEM file of the certificate authorities to trust instead of the system's", USE_OPTIONAL},
     {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "proxy URL; `none`: no proxy; not set: HTTPS_PROXY or HTTP_PROXY unless NO_PROXY excepts the "
-     "host", false},
+     "host", USE_OPTIONAL},
     {"upstreams[].aliases", KEY_ALIASES, LIST(config_upstream, aliases), 0, 0, NULL, NULL,
      NULL, NULL,
      "names to look for under another id, for a Hub that does not redirect: "
-     "`{\"org/name\": \"Org/Name\"}`", false},
+     "`{\"org/name\": \"Org/Name\"}`", USE_HUB},
     {"upstreams[].include", KEY_GLOBS, UP(include), 0, 1000, NULL, NULL, NULL, NULL,
-     "globs of the files that an import takes (`*` also matches `/`); empty: all", false},
+     "globs of the files that an import takes (`*` also matches `/`); empty: all", USE_HUB},
     {"upstreams[].exclude", KEY_GLOBS, UP(exclude), 0, 1000, NULL, NULL, NULL, NULL,
-     "globs of the files that an import leaves out", false},
+     "globs of the files that an import leaves out", USE_HUB},
     {"upstreams[].allow_pickle", KEY_BOOL, UP(allow_pickle), 0, 0, "false", NULL, NULL, NULL,
-     "import pickle checkpoints (.bin .pt .pth .ckpt .pkl), which can run code when loaded", false},
+     "import pickle checkpoints (.bin .pt .pth .ckpt .pkl), which can run code when loaded",
+     USE_HUB},
     {"upstreams[].inspection", KEY_INDEX, UP(inspection_required), 0, 0, "best-effort",
      "best-effort|required", NULL, NULL,
      "what a weight file whose header cannot be read does to an import: a note in the manifest, or "
-     "a refusal", false},
+     "a refusal", USE_HUB},
     {"upstreams[].tag_ttl", KEY_DURATION, UP(tag_ttl_s), 0, 30 * DAY, "60s", NULL, NULL, NULL,
-     "how long a branch or tag that was looked up is believed", false},
+     "how long a branch or tag that was looked up is believed", USE_OPTIONAL},
     {"upstreams[].negative_ttl", KEY_DURATION, UP(negative_ttl_s), 0, HOUR, "30s", NULL, NULL, NULL,
-     "how long \"there is no such thing\" is believed", false},
+     "how long \"there is no such thing\" is believed", USE_OPTIONAL},
     {"upstreams[].connect_timeout", KEY_DURATION, UP(connect_timeout_s), 1, 5 * MINUTE, "10s", NULL,
-     NULL, NULL, "longest time to connect", false},
+     NULL, NULL, "longest time to connect", USE_OPTIONAL},
     {"upstreams[].stall_timeout", KEY_DURATION, UP(stall_timeout_s), 1, HOUR, "30s", NULL,
      NULL, NULL,
      "a connection on which nothing comes for so long is given up and resumed; also one that brings "
      "less than 1 KiB a second, after four times as long",
-     false},
+     USE_OPTIONAL},
     {"upstreams[].retries", KEY_NUMBER, UP(retries), 0, 100, "5", NULL, "attempts", NULL,
      "attempts of a broken download that get no further, one after the other, before it fails",
-     false},
+     USE_OPTIONAL},
     {"upstreams[].max_connections", KEY_NUMBER, UP(max_connections), 1, 256, "32", NULL,
-     "connections", NULL, "requests to this upstream at once", false},
+     "connections", NULL, "requests to this upstream at once", USE_OPTIONAL},
+    {"upstreams[].offline", KEY_BOOL, UP(offline), 0, 0, "false", NULL, NULL, NULL,
+     "ask this upstream for nothing: what is not held is not there", USE_OPTIONAL},
+    {"upstreams[].revalidate_timeout", KEY_DURATION, UP(revalidate_timeout_s), 1, MINUTE, "2s",
+     NULL, NULL, NULL,
+     "how long a client waits for news of a tag that is held, before it gets what is held",
+     USE_OPTIONAL},
+    {"upstreams[].max_bytes_per_second", KEY_NUMBER, UP(max_bytes_per_s), 0, RATE_LIMIT, "0", NULL,
+     "bytes", NULL,
+     "of all downloads from this upstream together; 0: no limit", USE_OPTIONAL},
+    {"upstreams[].connections_per_blob", KEY_NUMBER, UP(connections_per_blob), 1, 64, "8", NULL,
+     "connections", NULL, "ranges of one large blob that are fetched at once, at most",
+     USE_OPTIONAL},
+    {"upstreams[].breaker_failures", KEY_NUMBER, UP(breaker_failures), 1, 1000, "5", NULL,
+     "failures", NULL,
+     "requests that fail one after the other until this upstream is left alone for a while",
+     USE_OPTIONAL},
     {"upstreams[].header_connections", KEY_NUMBER, UP(header_connections), 1, 64, "8", NULL,
-     "connections", NULL, "weight headers and small files that one import reads at once", false},
+     "connections", NULL, "weight headers and small files that one import reads at once", USE_HUB},
     {"upstreams[].search_limit", KEY_NUMBER, UP(search_limit), 0, 1000, "32", NULL, "commits", NULL,
-     "commits that are tried for a manifest digest that is not known; 0: none", false},
+     "commits that are tried for a manifest digest that is not known; 0: none", USE_HUB},
+    {"upstreams[].username", KEY_TEXT, UP(username), 0, 256, NULL, NULL, NULL, NULL,
+     "login at the registry, with `password` or `password_file`; not set: as `docker_config` says, "
+     "else anonymous", USE_OCI},
+    {"upstreams[].password_file", KEY_TEXT, UP(password_file), 0, TEXT_LIMIT, NULL, NULL, NULL,
+     NULL, "file that holds the password", USE_OCI},
+    {"upstreams[].password", KEY_SECRET, UP(password), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "the password itself; only as an environment variable, never in the file", USE_OCI},
+    {"upstreams[].docker_config", KEY_TEXT, UP(docker_config), 0, TEXT_LIMIT, NULL, NULL, NULL,
+     NULL, "docker's `config.json` with the logins that `docker login` stored in it", USE_OCI},
+    {"upstreams[].single_names", KEY_PREFIX, UP(single_names), 0, 100, NULL, NULL, NULL, NULL,
+     "what goes before names of one part: `library` makes `docker.io/alpine` the registry's "
+     "`library/alpine`; not set: nothing, and `library` at registry-1.docker.io", USE_OCI},
+    {"upstreams[].hosts", KEY_HOSTS, UP(hosts), 0, 255, NULL, NULL, NULL, NULL,
+     "further host names (`host` or `host:port`) by which clients mean this registry in `?ns=`; "
+     "those of `url` and `prefix` need not be among them", USE_OCI},
+    {"upstreams[].repositories", KEY_GLOBS, UP(repositories), 0, 1000, NULL, NULL, NULL, NULL,
+     "globs of the repositories that may be pulled, without the prefix (`*` also matches `/`); "
+     "empty: all", USE_OCI},
+    {"upstreams[].exclude_repositories", KEY_GLOBS, UP(exclude_repositories), 0, 1000, NULL, NULL,
+     NULL, NULL, "globs of those that may not", USE_OCI},
+    {"upstreams[].media_types", KEY_GLOBS, UP(media_types), 0, 1000, NULL, NULL, NULL, NULL,
+     "globs that the media types of configs and layers must match; empty: all", USE_OCI},
+    {"upstreams[].max_blob", KEY_NUMBER, UP(max_blob), 0, BYTES_LIMIT, "0", NULL, "bytes", NULL,
+     "largest blob that is fetched; 0: no limit", USE_OCI},
+    {"upstreams[].on_gone", KEY_INDEX, UP(on_gone), 0, 0, "drop", "drop|keep", NULL, NULL,
+     "what becomes of a tag that the registry says is gone, or that may not be read any more",
+     USE_OCI},
 
     {"access", KEY_LIST, LIST(config, access), 0, 0, NULL, NULL, NULL, NULL,
      "what clients may do, the first rule that matches a repository counts; not set: everything, "
-     "and only on a loopback address", false},
+     "and only on a loopback address", USE_OPTIONAL},
     {"access[].repositories", KEY_TEXT, ACCESS(repositories), 0, 1000, NULL, NULL, NULL, NULL,
-     "glob over repository names in any case (`*` also matches `/`); `**`: all", true},
+     "glob over repository names in any case (`*` also matches `/`); `**`: all", USE_REQUIRED},
     {"access[].allow", KEY_ACTIONS, ACCESS(allow), 0, 0, NULL, "pull|push|delete|admin", NULL, NULL,
-     "list of what is allowed; empty: nothing", true},
+     "list of what is allowed; empty: nothing", USE_REQUIRED},
 
     {"immutable_tags", KEY_LIST, LIST(config, immutable_tags), 0, 0, NULL, NULL, NULL, NULL,
      "tags that clients can push but, once there, neither move nor delete; not under an upstream's "
-     "prefix, where tags follow the upstream; not set: none", false},
+     "prefix, where tags follow the upstream; not set: none", USE_OPTIONAL},
     {"immutable_tags[].repositories", KEY_TEXT, IMMUTABLE(repositories), 0, 1000, NULL, NULL, NULL,
      NULL,
-     "glob over repository names in any case (`*` also matches `/`); `**`: all", true},
+     "glob over repository names in any case (`*` also matches `/`); `**`: all", USE_REQUIRED},
     {"immutable_tags[].tags", KEY_TEXT, IMMUTABLE(tags), 0, 1000, "*", NULL, NULL, NULL,
-     "glob over tags, in which upper and lower case differ", false},
+     "glob over tags, in which upper and lower case differ", USE_OPTIONAL},
 };
 /* clang-format on */
 
@@ -198,6 +255,11 @@ const char *config_key_name(const struct config_key *key)
     return behind ? behind + 3 : key->path;
 }
 
+bool config_key_is_for(const struct config_key *key, enum upstream_kind kind)
+{
+    return key->use != (kind == UPSTREAM_OCI ? USE_HUB : USE_OCI);
+}
+
 bool config_key_is_section(const char *path)
 {
     size_t n = strlen(path);
@@ -226,8 +288,8 @@ bool config_key_variable(const struct config_key *key, const char *prefix, struc
     /* Rules have no names: WEIGHBRIDGE_ACCESS sets the whole list. */
     if (scope == SCOPE_ACCESS || scope == SCOPE_IMMUTABLE)
         return false;
-    if (key->type == KEY_PREFIX) /* the variables of an upstream are named by it */
-        return false;
+    if (scope == SCOPE_UPSTREAM && strcmp(config_key_name(key), "prefix") == 0)
+        return false; /* the variables of an upstream are named by it */
     strbuf_puts(to, "WEIGHBRIDGE_");
     if (scope == SCOPE_UPSTREAM) {
         strbuf_puts(to, "UPSTREAMS_");

@@ -9,19 +9,21 @@
 #include <stdint.h>
 
 #include "base/strbuf.h"
+#include "config/config.h"
 
 enum key_type {
     KEY_ADDRESS,  /* host:port -> listen_host, listen_port */
     KEY_TEXT,     /* char * */
     KEY_URL,      /* char *: http or https, no trailing slash */
     KEY_PROXY,    /* char *: a proxy's URL, or "none" (kept; resolved when all is read) */
-    KEY_PREFIX,   /* char *: a repository name */
+    KEY_PREFIX,   /* char *: a repository name or the beginning of one */
     KEY_WORD,     /* char *: one of `choices` */
     KEY_INDEX,    /* bool or enum: which one of `choices` */
     KEY_BOOL,     /* bool */
     KEY_NUMBER,   /* unsigned or uint64_t: min..max */
     KEY_DURATION, /* uint64_t seconds: min..max */
     KEY_GLOBS,    /* struct config_strings */
+    KEY_HOSTS,    /* struct config_strings: host[:port], lower case */
     KEY_ALIASES,  /* struct config_upstream: aliases, n_aliases */
     KEY_ACTIONS,  /* unsigned: bits of enum access_action */
     KEY_SECRET,   /* char *: only from the environment */
@@ -30,6 +32,9 @@ enum key_type {
 
 /* Where a key lives: which struct its offset is in. */
 enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS, SCOPE_IMMUTABLE };
+
+/* Whether a key must be there, or makes sense only in some elements of its list. */
+enum key_use { USE_OPTIONAL, USE_REQUIRED, USE_HUB, USE_OCI };
 
 /* Where a list of objects lives. */
 struct config_list {
@@ -50,7 +55,7 @@ struct config_key {
     const char *unit;     /* for the reference: "seconds", "%" ... */
     const char *flag;     /* "listen" for --listen; NULL = none */
     const char *doc;      /* one line */
-    bool required;        /* in each element of its list */
+    enum key_use use;
 };
 
 /* All keys in the order of documentation; a section's keys stand together. */
@@ -63,6 +68,8 @@ enum key_scope config_key_scope(const struct config_key *key);
 const struct config_list *config_key_list(const struct config_key *key);
 /* The path behind its list: "url" of "upstreams[].url". */
 const char *config_key_name(const struct config_key *key);
+/* Whether an upstream of this kind has the key. */
+bool config_key_is_for(const struct config_key *key, enum upstream_kind kind);
 /* Whether `path` is an object that holds keys ("log"). */
 bool config_key_is_section(const char *path);
 

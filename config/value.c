@@ -149,9 +149,6 @@ static int set_choice(void *field, const struct config_key *key, const struct js
     if (get_text(key, node, at, &text, err) < 0)
         return -1;
     int index = config_choice(key->choices, text);
-    if (index < 0 && strcmp(key->path, "upstreams[].kind") == 0 && strcmp(text, "oci") == 0)
-        return place_fail(at, err, "\"oci\" is not supported by this version, only \"%s\" is",
-                          key->choices);
     if (index < 0)
         return place_fail(at, err, "\"%.40s\" is not one of %s", text, key->choices);
     if (key->type == KEY_WORD)
@@ -241,8 +238,8 @@ static size_t count_children(const struct jsonc *node)
     return n;
 }
 
-static int set_globs(struct config_strings *field, const struct config_key *key,
-                     const struct jsonc *node, const struct place *at, struct error *err)
+static int set_strings(struct config_strings *field, const struct config_key *key,
+                       const struct jsonc *node, const struct place *at, struct error *err)
 {
     if (node->type != JSONC_ARRAY)
         return wrong_type("a list of strings", node, at, err);
@@ -261,6 +258,30 @@ static int set_globs(struct config_strings *field, const struct config_key *key,
             return -1;
         }
         list.n++;
+    }
+    strings_free(field);
+    *field = list;
+    return 0;
+}
+
+/* host[:port], as it stands in a registry's URL and in what clients ask for. */
+static int set_hosts(struct config_strings *field, const struct config_key *key,
+                     const struct jsonc *node, const struct place *at, struct error *err)
+{
+    struct config_strings list = {0};
+    if (set_strings(&list, key, node, at, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.n; i++) {
+        char url[300];
+        snprintf(url, sizeof(url), "https://%.255s", list.items[i]);
+        if (!strchr(list.items[i], '/') && !url_check(url, "http|https", false)) {
+            for (char *p = list.items[i]; *p; p++)
+                *p = (char)tolower((unsigned char)*p);
+            continue;
+        }
+        place_fail(at, err, "\"%.100s\" is no host or host:port", list.items[i]);
+        strings_free(&list);
+        return -1;
     }
     strings_free(field);
     *field = list;
@@ -365,7 +386,8 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
 {
     void *field = (char *)base + key->offset;
     const char *text;
-    if (!at && (key->type == KEY_GLOBS || key->type == KEY_ALIASES || key->type == KEY_ACTIONS))
+    if (!at && (key->type == KEY_GLOBS || key->type == KEY_HOSTS || key->type == KEY_ALIASES ||
+                key->type == KEY_ACTIONS))
         return err_set(err, ERR_INTERNAL, "configuration key %s has a default", key->path);
     switch (key->type) {
     case KEY_ADDRESS:
@@ -389,16 +411,18 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
     case KEY_DURATION:
         return set_duration(field, key, node, at, err);
     case KEY_GLOBS:
-        return set_globs(field, key, node, at, err);
+        return set_strings(field, key, node, at, err);
+    case KEY_HOSTS:
+        return set_hosts(field, key, node, at, err);
     case KEY_ALIASES:
         return set_aliases(base, node, at, err);
     case KEY_ACTIONS:
         return set_actions(field, key, node, at, err);
     case KEY_SECRET:
-        return place_fail(
-            at, err,
-            "a secret does not belong in the configuration file: use token_file or an "
-            "environment variable");
+        return place_fail(at, err,
+                          "a secret does not belong in the configuration file: use %s_file or an "
+                          "environment variable",
+                          config_key_name(key));
     case KEY_LIST:
         break; /* lists of objects are document.c's */
     }
@@ -465,6 +489,7 @@ void value_free_all(void *base, enum key_scope scope)
             free(*(char **)field);
             break;
         case KEY_GLOBS:
+        case KEY_HOSTS:
             strings_free(field);
             break;
         case KEY_ALIASES:

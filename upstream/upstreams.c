@@ -24,6 +24,12 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     if (rc == 0)
         rc = importer_new(s, &u->importer, err);
     for (size_t i = 0; rc == 0 && i < c->n_upstreams; i++) {
+        if (c->upstreams[i].kind != UPSTREAM_HUGGINGFACE) {
+            rc = err_set(err, ERR_UNSUPPORTED,
+                         "upstream %s: this version serves no upstreams of the kind \"oci\"",
+                         c->upstreams[i].prefix);
+            break;
+        }
         rc = hub_new(&c->upstreams[i], &u->hubs[i], err);
         u->n_hubs += rc == 0;
     }

@@ -350,6 +350,121 @@ Test(load, no_error_repeats_a_secret)
     }
 }
 
+#define OCI                                                                                        \
+    "{\"upstreams\":[{\"prefix\":\"reg.example\",\"kind\":\"oci\","                                \
+    "\"url\":\"https://reg.example\"%s}]}"
+
+Test(load, registry_logins)
+{
+    char text[400];
+    snprintf(text, sizeof(text), OCI, ",\n\"username\":\"me\"");
+    struct config_flags f = {.file = file("c.json", text)};
+    refused(f, ENV(),
+            "c.json:2: upstreams[0].username: needs \"password_file\" beside it, or the "
+            "variable WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD");
+    struct config *c = load(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD= p\xc3\xa4ss: w"));
+    cr_assert_str_eq(c->upstreams[0].password, " p\xc3\xa4ss: w", "a password is no word");
+    shows(c, "\"username\": \"me\", // ");
+    shows(c, "// \"password\": \"***\" from WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD\n");
+    _cleanup_free_ char *shown = show(c);
+    cr_assert_not(strstr(shown, "p\xc3\xa4ss"));
+    config_free(c);
+    c = load(f, ENV(variable("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD_FILE",
+                             file("pw", "s3cret\n"))));
+    cr_assert_null(c->upstreams[0].password, "the file is read when it is needed");
+    shows(c, "// \"password\" is not set\n");
+    config_free(c);
+    refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD=s3\ncret"),
+            "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD: the password holds a control character");
+    const char *why = refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD_FILE=/no/s3cret"),
+                              "upstreams[0].password_file: the file cannot be read: No such file");
+    cr_assert_not(strstr(why, "s3cret"));
+
+    snprintf(text, sizeof(text), OCI, "");
+    f.file = file("c.json", text);
+    refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_PASSWORD=x"),
+            "upstreams[0].password: needs \"username\" beside it, or the variable "
+            "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_USERNAME");
+    refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_DOCKER_CONFIG=/nonexistent/config.json"),
+            "docker_config: /nonexistent/config.json cannot be read: No such file");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_PASSWORD=s3cret"),
+            "WEIGHBRIDGE_UPSTREAMS_HF_PASSWORD: upstreams[0].password: is for upstreams of the "
+            "kind \"oci\"");
+}
+
+/* A registry's token is a file's: it is read again when it changes. The Hub's own variables are
+ * nothing to a registry. */
+Test(load, registry_tokens)
+{
+    char text[400], hf_home[80];
+    snprintf(hf_home, sizeof(hf_home), "HF_HOME=%s", dir);
+    file("token", "hf_login");
+    char *path = variable("HF_TOKEN_PATH", file("path", "hf_path"));
+    snprintf(text, sizeof(text), OCI, "");
+    struct config_flags f = {.file = file("c.json", text)};
+    struct config *c = load(f, ENV(hf_home, "HF_TOKEN=hf_env", path));
+    cr_assert_null(c->upstreams[0].token);
+    config_free(c);
+    c = load(f, ENV("HF_TOKEN=hf_env", variable("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_TOKEN_FILE",
+                                                file("t", "registry\n"))));
+    cr_assert_str_eq(c->upstreams[0].token, "registry");
+    _cleanup_free_ char *shown = show(c);
+    cr_assert_not(strstr(shown, "\"registry\""));
+    config_free(c);
+    c = load(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_TOKEN_FILE=none", "HF_TOKEN=x"));
+    cr_assert(!c->upstreams[0].token && !c->upstreams[0].token_file);
+    config_free(c);
+    refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_TOKEN_FILE=/nonexistent"),
+            "upstreams[0].token_file: there is no such file");
+    const char *why =
+        refused(f, ENV("WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_TOKEN=s3cret"),
+                "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_TOKEN: a registry's token is read from a file");
+    cr_assert_not(strstr(why, "s3cret"));
+}
+
+Test(load, registry_variables)
+{
+    char text[400];
+    snprintf(text, sizeof(text), OCI, "");
+    struct config_flags f = {.file = file("c.json", text)};
+    struct config *c =
+        load(f, ENV("WEIGHBRIDGE_DEFAULT_UPSTREAM=reg.example", "WEIGHBRIDGE_OFFLINE=true",
+                    "WEIGHBRIDGE_LIMITS_BYTES_PER_SECOND=5",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_URL=http://h:1",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_HOSTS=[\"A.example\"]",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_SINGLE_NAMES=library",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_ON_GONE=keep",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_MAX_BLOB=1000",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_OFFLINE=true",
+                    "WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_MEDIA_TYPES=[\"x/*\"]"));
+    cr_assert_str_eq(c->default_upstream, "reg.example");
+    cr_assert(c->offline && c->upstreams[0].offline);
+    cr_assert_eq(c->max_bytes_per_s, 5);
+    cr_assert_str_eq(c->upstreams[0].url, "http://h:1");
+    cr_assert_str_eq(c->upstreams[0].hosts.items[0], "a.example");
+    cr_assert_str_eq(c->upstreams[0].single_names, "library");
+    cr_assert_eq(c->upstreams[0].on_gone, GONE_KEEP);
+    cr_assert_eq(c->upstreams[0].max_blob, 1000);
+    cr_assert_eq(c->upstreams[0].media_types.n, 1);
+    shows(c, "\"hosts\": [\"a.example\"], // WEIGHBRIDGE_UPSTREAMS_REG_EXAMPLE_HOSTS\n");
+    _cleanup_free_ char *shown = show(c);
+    cr_assert_not(strstr(shown, "\"aliases\""), "a key that the kind does not have");
+    config_free(c);
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_DEFAULT_UPSTREAM=x"),
+            "WEIGHBRIDGE_DEFAULT_UPSTREAM: default_upstream: \"x\" is not the prefix");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_ON_GONE=drop"),
+            "WEIGHBRIDGE_UPSTREAMS_HF_ON_GONE: upstreams[0].on_gone: is for upstreams of the kind");
+    /* --hub is for the Hub alone. */
+    snprintf(text, sizeof(text),
+             "{\"upstreams\":[{\"prefix\":\"hf\"},{\"prefix\":\"r\","
+             "\"kind\":\"oci\",\"url\":\"https://r\"}]}");
+    f = (struct config_flags){.file = file("c.json", text), .hub = "http://flag"};
+    c = load(f, ENV());
+    cr_assert_str_eq(c->upstreams[0].url, "http://flag");
+    cr_assert_str_eq(c->upstreams[1].url, "https://r");
+    config_free(c);
+}
+
 /* ---- proxies ------------------------------------------------------------------------------- */
 
 static void proxy_is(const char *hub, char **env, const char *want)
@@ -439,7 +554,7 @@ static char *values_of(const struct config *c)
 
 Test(load, what_is_shown_can_be_loaded)
 {
-    char text[1500];
+    char text[2000];
     snprintf(text, sizeof(text),
              "{\"listen\":\"[::1]:0\",\"data\":\"a\\\"b\\\\ <&> "
              "\\u00e9\",\"external_url\":\"https://m.example\","
@@ -448,7 +563,11 @@ Test(load, what_is_shown_can_be_loaded)
              "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":[{\"prefix\":\"a\","
              "\"proxy\":\"socks5://h:1\",\"ca_file\":\"%s\",\"token_file\":\"none\","
              "\"aliases\":{\"b/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
-             "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"}],"
+             "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"},"
+             "{\"prefix\":\"c\",\"kind\":\"oci\",\"url\":\"http://c\",\"hosts\":[\"c2\"],"
+             "\"single_names\":\"l\",\"max_blob\":1,\"repositories\":[\"*\"],\"on_gone\":\"keep\"},"
+             "{\"prefix\":\"d\",\"kind\":\"oci\",\"url\":\"https://registry-1.docker.io\"}],"
+             "\"default_upstream\":\"c\",\"offline\":true,"
              "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
              "{\"repositories\":\"**\",\"allow\":[]}],"
              "\"immutable_tags\":[{\"repositories\":\"A/*\",\"tags\":\"v*\"}]}",

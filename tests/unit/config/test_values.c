@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "config/config_private.h"
 
 static struct config *parse(const char *text)
 {
@@ -45,10 +46,18 @@ Test(values, defaults)
     cr_assert_eq(c->uploads_expire_s, 86400);
     cr_assert_eq(c->n_immutable_tags, 0);
     cr_assert_eq(c->n_access, 0);
-    cr_assert_eq(c->n_upstreams, 1);
+    cr_assert_null(c->default_upstream);
+    cr_assert_not(c->offline);
+    cr_assert_eq(c->max_bytes_per_s, 0);
+    cr_assert_eq(c->n_upstreams, DEFAULT_UPSTREAMS);
     const struct config_upstream *u = &c->upstreams[0];
     cr_assert_str_eq(u->prefix, "hf");
     cr_assert_eq(u->kind, UPSTREAM_HUGGINGFACE);
+    cr_assert_not(u->offline);
+    cr_assert_eq(u->revalidate_timeout_s, 2);
+    cr_assert_eq(u->max_bytes_per_s, 0);
+    cr_assert_eq(u->connections_per_blob, 8);
+    cr_assert_eq(u->breaker_failures, 5);
     cr_assert_str_eq(u->url, "https://huggingface.co");
     cr_assert(!u->token && !u->token_file && !u->ca_file && !u->proxy);
     cr_assert(!u->allow_pickle && !u->inspection_required);
@@ -119,6 +128,175 @@ Test(values, everything_set)
     config_free(c);
 }
 
+/* Those that there are when nothing is configured, and those that wait to be served. */
+Test(values, default_upstreams)
+{
+    static const char *const want[][2] = {
+        {"hf", "https://huggingface.co"},
+        {"docker.io", "https://registry-1.docker.io"},
+        {"ghcr.io", "https://ghcr.io"},
+        {"quay.io", "https://quay.io"},
+        {"registry.k8s.io", "https://registry.k8s.io"},
+    };
+    struct error err = ERROR_INIT;
+    for (size_t n = 1; n <= DEFAULT_UPSTREAMS_ALL; n++) {
+        struct config *c = parse("{}");
+        cr_assert_eq(document_default_upstreams(c, n, &err), 0, "%s", err.text);
+        cr_assert_eq(document_check(c, &err), 0, "%s", err.text);
+        cr_assert_eq(upstreams_settle(c, &err), 0, "%s", err.text);
+        cr_assert_eq(c->n_upstreams, n);
+        for (size_t i = 0; i < n; i++) {
+            const struct config_upstream *u = &c->upstreams[i];
+            cr_assert_str_eq(u->prefix, want[i][0]);
+            cr_assert_str_eq(u->url, want[i][1]);
+            cr_assert_eq(u->kind, i ? UPSTREAM_OCI : UPSTREAM_HUGGINGFACE);
+            cr_assert_eq(u->single_names != NULL, i == 1);
+            cr_assert_eq(u->tag_ttl_s, 60);
+            cr_assert_eq(u->max_connections, 32);
+            cr_assert_eq(u->on_gone, GONE_DROP);
+            cr_assert_eq(u->max_blob, 0);
+        }
+        if (n > 1)
+            cr_assert_str_eq(c->upstreams[1].single_names, "library");
+        config_free(c);
+    }
+    cr_assert(ARRAY_LEN(want) == DEFAULT_UPSTREAMS_ALL);
+}
+
+Test(values, oci_everything_set)
+{
+    struct config *c = parse(
+        "{\"default_upstream\":\"hub\",\"offline\":true,\"limits\":{\"bytes_per_second\":7},"
+        "\"upstreams\":[{\"prefix\":\"hub\",\"kind\":\"oci\",\"url\":\"https://r.example:5/\","
+        "\"username\":\"me\",\"password_file\":\"/p\",\"docker_config\":\"/d\","
+        "\"single_names\":\"a/b\",\"hosts\":[\"R2.Example\",\"[::1]:5000\"],"
+        "\"repositories\":[\"team/*\"],\"exclude_repositories\":[\"team/x\",\"y\"],"
+        "\"media_types\":[\"application/*\"],\"max_blob\":9007199254740991,\"on_gone\":\"keep\","
+        "\"offline\":true,\"revalidate_timeout\":\"1m\",\"max_bytes_per_second\":1000000000000,"
+        "\"connections_per_blob\":64,\"breaker_failures\":1}]}");
+    cr_assert_str_eq(c->default_upstream, "hub");
+    cr_assert(c->offline);
+    cr_assert_eq(c->max_bytes_per_s, 7);
+    const struct config_upstream *u = &c->upstreams[0];
+    cr_assert_eq(u->kind, UPSTREAM_OCI);
+    cr_assert_str_eq(u->url, "https://r.example:5");
+    cr_assert_str_eq(u->username, "me");
+    cr_assert_str_eq(u->password_file, "/p");
+    cr_assert_str_eq(u->docker_config, "/d");
+    cr_assert_str_eq(u->single_names, "a/b");
+    cr_assert_eq(u->hosts.n, 2);
+    cr_assert_str_eq(u->hosts.items[0], "r2.example");
+    cr_assert_str_eq(u->hosts.items[1], "[::1]:5000");
+    cr_assert_str_eq(u->repositories.items[0], "team/*");
+    cr_assert_eq(u->exclude_repositories.n, 2);
+    cr_assert_str_eq(u->media_types.items[0], "application/*");
+    cr_assert_eq(u->max_blob, 9007199254740991);
+    cr_assert_eq(u->on_gone, GONE_KEEP);
+    cr_assert(u->offline);
+    cr_assert_eq(u->revalidate_timeout_s, 60);
+    cr_assert_eq(u->max_bytes_per_s, 1000000000000);
+    cr_assert_eq(u->connections_per_blob, 64);
+    cr_assert_eq(u->breaker_failures, 1);
+    cr_assert_null(u->token_file);
+    config_free(c);
+}
+
+Test(values, oci_refusals)
+{
+    refused("{\"upstreams\":[{\"prefix\":\"a\",\n\"kind\":\"oci\"}]}",
+            "f.json:2: upstreams[0].kind: an upstream of the kind \"oci\" needs an \"url\"");
+    static const struct {
+        const char *member, *want;
+    } cases[] = {
+        {"\"username\":\"a:b\"", "upstreams[0].username: must not hold a ':'"},
+        {"\"username\":\"a\",\"token_file\":\"x\"",
+         "upstreams[0].token_file: stands beside \"username\""},
+        {"\"password\":\"x\"",
+         "upstreams[0].password: a secret does not belong in the configuration file: use "
+         "password_file or"},
+        {"\"hosts\":\"x\"", "must be a list of strings"},
+        {"\"hosts\":[\"https://x\"]", "\"https://x\" is no host or host:port"},
+        {"\"hosts\":[\"x/y\"]", "\"x/y\" is no host or host:port"},
+        {"\"hosts\":[\"x\",\"u@y\"]", "\"u@y\" is no host or host:port"},
+        {"\"hosts\":[\"x:0\"]", "\"x:0\" is no host or host:port"},
+        {"\"hosts\":[\"\"]", "hosts[0]: must not be empty"},
+        {"\"single_names\":\"Library\"", "single_names: \"Library\" can not begin"},
+        {"\"single_names\":\"library/\"", "can not begin"},
+        {"\"max_blob\":9007199254740992", "from 0 to 9007199254740991 bytes"},
+        {"\"max_blob\":1.5", "must be a whole number"},
+        {"\"on_gone\":\"forget\"", "\"forget\" is not one of drop|keep"},
+        {"\"revalidate_timeout\":\"0s\"", "must be from 1s to 60s"},
+        {"\"revalidate_timeout\":\"61s\"", "must be from 1s to 60s"},
+        {"\"aliases\":{}", "upstreams[0].aliases: is for upstreams of the kind \"huggingface\""},
+        {"\"include\":[]", "upstreams[0].include: is for"},
+        {"\"exclude\":[]", "upstreams[0].exclude: is for"},
+        {"\"allow_pickle\":false", "upstreams[0].allow_pickle: is for"},
+        {"\"inspection\":\"required\"", "upstreams[0].inspection: is for"},
+        {"\"header_connections\":1", "upstreams[0].header_connections: is for"},
+        {"\"search_limit\":1", "upstreams[0].search_limit: is for"},
+    };
+    char text[400];
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        snprintf(text, sizeof(text),
+                 "{\"upstreams\":[{\"prefix\":\"a\",\"kind\":\"oci\",\"url\":\"https://h\",%s}]}",
+                 cases[i].member);
+        refused(text, cases[i].want);
+    }
+    refused("{\"limits\":{\"bytes_per_second\":1000000000001}}", "from 0 to 1000000000000 bytes");
+    refused("{\"upstreams\":[{\"prefix\":\"a\",\"max_bytes_per_second\":-1}]}",
+            "from 0 to 1000000000000 bytes");
+    static const char *const only_oci[] = {
+        "\"username\":\"x\"",
+        "\"password_file\":\"x\"",
+        "\"docker_config\":\"x\"",
+        "\"single_names\":\"x\"",
+        "\"hosts\":[]",
+        "\"repositories\":[]",
+        "\"media_types\":[]",
+        "\"exclude_repositories\":[]",
+        "\"max_blob\":0",
+        "\"on_gone\":\"drop\"",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(only_oci); i++) {
+        snprintf(text, sizeof(text), "{\"upstreams\":[{\"prefix\":\"a\",%s}]}", only_oci[i]);
+        refused(text, ": is for upstreams of the kind \"oci\", and this one is \"huggingface\"");
+    }
+    refused("{\"upstreams\":[{\"prefix\":\"a\",\"kind\":\"oci\",\"url\":\"https://h\","
+            "\"hosts\":[\"x\"]},{\"prefix\":\"b\",\"kind\":\"oci\",\"url\":\"https://i\",\n"
+            "\"hosts\":[\"y\",\"X\"]}]}",
+            "f.json:2: upstreams[1].hosts: \"x\" is also among upstreams[0].hosts");
+    refused("{\n\"default_upstream\":\"b\",\"upstreams\":[{\"prefix\":\"a\"},{\"prefix\":\"c\"}]}",
+            "f.json:2: default_upstream: \"b\" is not the prefix of an upstream; there are: a, c");
+    refused("{\"default_upstream\":\"b\",\"upstreams\":[]}", "is not the prefix of an upstream");
+    config_free(parse("{\"default_upstream\":\"hf\"}"));
+}
+
+Test(values, names_of_one_part)
+{
+    static const struct {
+        const char *url, *want;
+    } cases[] = {
+        {"https://registry-1.docker.io", "library"},
+        {"https://Registry-1.Docker.IO:443/", "library"},
+        {"https://registry-1.docker.io:444", NULL},
+        {"https://registry-1.docker.io.example", NULL},
+        {"https://registry-1.docker.i", NULL},
+        {"https://ghcr.io", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[300];
+        snprintf(text, sizeof(text),
+                 "{\"upstreams\":[{\"prefix\":\"a\",\"kind\":\"oci\",\"url\":\"%s\"}]}",
+                 cases[i].url);
+        struct config *c = parse(text);
+        const char *got = c->upstreams[0].single_names;
+        cr_assert_eq(got != NULL, cases[i].want != NULL, "%s", cases[i].url);
+        if (got)
+            cr_assert_str_eq(got, cases[i].want);
+        config_free(c);
+    }
+}
+
 Test(values, no_upstreams_at_all)
 {
     struct config *c = parse("{\"upstreams\":[]}");
@@ -139,8 +317,9 @@ Test(values, unknown_keys)
     refused("{\"upstreams[].url\":\"x\"}", "unknown key");
     refused("{\"upstreams\":[{\"listen\":\"x\"}]}",
             "upstreams[0].listen: unknown key; did you mean listen?");
-    refused("{\"zzzzzz\":1}", "those known here are: listen, data, external_url, delete, log, "
-                              "limits, timeouts, transfers, uploads, upstreams, access, "
+    refused("{\"zzzzzz\":1}", "those known here are: listen, data, external_url, "
+                              "default_upstream, offline, delete, log, limits, timeouts, "
+                              "transfers, uploads, upstreams, access, "
                               "immutable_tags");
     refused("{\"\":1}", "unknown key");
     refused("{\"Listen\":\"127.0.0.1:1\"}", "did you mean \"listen\"?");
@@ -199,6 +378,9 @@ Test(values, each_number_has_its_limits)
         {"\"max_connections\":%s", 1, 256, true},
         {"\"header_connections\":%s", 1, 64, true},
         {"\"search_limit\":%s", 0, 1000, true},
+        {"\"revalidate_timeout\":%s", 1, 60, true},
+        {"\"connections_per_blob\":%s", 1, 64, true},
+        {"\"breaker_failures\":%s", 1, 1000, true},
     };
     static const char *const odd[] = {"1.5", "-1", "1e300", "9007199254740993", "4294967297"};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -350,10 +532,8 @@ Test(values, upstreams)
     refused("{\"upstreams\":[{\"prefix\":\"a/b\"},\n{\"prefix\":\"a\"}]}",
             "f.json:1: upstreams[0].prefix: \"a/b\" lies within upstreams[1].prefix \"a\"");
     config_free(parse("{\"upstreams\":[{\"prefix\":\"a\"},{\"prefix\":\"ab\"}]}"));
-    refused("{\"upstreams\":[{\"prefix\":\"a\",\"kind\":\"oci\"}]}",
-            "\"oci\" is not supported by this version");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"kind\":\"ftp\"}]}",
-            "\"ftp\" is not one of huggingface");
+            "\"ftp\" is not one of huggingface|oci");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"inspection\":\"no\"}]}",
             "is not one of best-effort|required");
     refused("{\"upstreams\":[{\"prefix\":\"a\",\"token\":\"hf_secret\"}]}",
@@ -448,5 +628,84 @@ Test(values, upstream_of)
     cr_assert_null(config_upstream_of(c, "hfx/a"));
     cr_assert_null(config_upstream_of(c, "m/hubx/a"));
     cr_assert_null(config_upstream_of(c, "local"));
+    config_free(c);
+}
+
+Test(values, upstream_of_host)
+{
+    struct config *c =
+        parse("{\"upstreams\":[{\"prefix\":\"hf\"},"
+              "{\"prefix\":\"quay\",\"kind\":\"oci\",\"url\":\"https://quay.io\"},"
+              "{\"prefix\":\"r\",\"kind\":\"oci\",\"url\":\"http://r.example:5000/x\","
+              "\"hosts\":[\"Old.example\",\"quay2.io:443\"]},"
+              "{\"prefix\":\"own.example\",\"kind\":\"oci\",\"url\":\"http://r.example:5000\"},"
+              "{\"prefix\":\"v6\",\"kind\":\"oci\",\"url\":\"http://[::1]\"},"
+              "{\"prefix\":\"hub\",\"kind\":\"oci\",\"url\":\"https://index.docker.io\"}]}");
+    static const struct {
+        const char *host;
+        int want; /* -1 = none */
+    } cases[] = {
+        {"huggingface.co", 0},
+        {"hf", 0},
+        {"quay.io", 1},
+        {"QUAY.io", 1},
+        {"quay.io:443", 1},
+        {"quay.io:80", -1},
+        {"quay.io:", -1},
+        {"quay.i", -1},
+        {"quay.io.example", -1},
+        {"quay", 1},
+        {"https://quay.io", -1},
+        {"quay.io/", -1},
+        {"r.example:5000", 2}, /* the first of two */
+        {"r.example", -1},
+        {"r.example:5000/x", -1},
+        {"old.example", 2},
+        {"OLD.example", 2},
+        {"old.example:443", -1},
+        {"quay2.io:443", 2},
+        {"quay2.io", -1},
+        {"own.example", 3},
+        {"[::1]", 4},
+        {"[::1]:80", 4},
+        {"[::1]:81", -1},
+        {"::1", -1},
+        {"docker.io", 5},
+        {"registry-1.docker.io", 5},
+        {"index.docker.io", 5},
+        {"Docker.IO", 5},
+        {"registry.docker.io", -1},
+        {"", -1},
+        {"169.254.169.254", -1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct config_upstream *u = config_upstream_of_host(c, cases[i].host);
+        cr_assert_eq(u ? u - c->upstreams : -1, cases[i].want, "%s", cases[i].host);
+    }
+    config_free(c);
+
+    /* Docker Hub by its prefix, and by `hosts` of a mirror of it. */
+    c = parse(
+        "{\"upstreams\":[{\"prefix\":\"docker.io\",\"kind\":\"oci\",\"url\":\"http://m:1\"}]}");
+    cr_assert_eq(config_upstream_of_host(c, "registry-1.docker.io"), &c->upstreams[0]);
+    config_free(c);
+    c = parse("{\"upstreams\":[{\"prefix\":\"m\",\"kind\":\"oci\",\"url\":\"http://m:1\","
+              "\"hosts\":[\"docker.io\"]}]}");
+    cr_assert_eq(config_upstream_of_host(c, "index.docker.io"), &c->upstreams[0]);
+    config_free(c);
+    c = parse("{\"upstreams\":[]}");
+    cr_assert_null(config_upstream_of_host(c, "docker.io"));
+    config_free(c);
+}
+
+Test(values, offline)
+{
+    struct config *c =
+        parse("{\"upstreams\":[{\"prefix\":\"a\",\"offline\":true},{\"prefix\":\"b\"}]}");
+    cr_assert(config_is_offline(c, &c->upstreams[0]));
+    cr_assert_not(config_is_offline(c, &c->upstreams[1]));
+    config_free(c);
+    c = parse("{\"offline\":true,\"upstreams\":[{\"prefix\":\"a\"}]}");
+    cr_assert(config_is_offline(c, &c->upstreams[0]));
     config_free(c);
 }
