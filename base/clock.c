@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 uint64_t clock_monotonic_us(void)
@@ -21,16 +22,37 @@ uint64_t clock_wall_s(void)
     return (uint64_t)time(NULL);
 }
 
+/* "2026-01-02T03:04:05" of a second, kept for the next time it is asked for on this thread: every
+ * log line asks, and the conversion takes a lock of the C library's. NULL: the year does not fit.
+ */
+static const char *format_second(time_t second)
+{
+    static _Thread_local char text[24];
+    static _Thread_local time_t kept;
+    struct tm tm = {0};
+    if (*text && second == kept)
+        return text;
+    *text = '\0';
+    if (!gmtime_r(&second, &tm) || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm) == 0)
+        return NULL;
+    kept = second;
+    return text;
+}
+
 char *clock_format(uint64_t wall_ms, char buf[static 32])
 {
-    time_t seconds = (time_t)(wall_ms / 1000u);
-    struct tm tm = {0};
-    if (!gmtime_r(&seconds, &tm)) { /* a year that does not fit */
+    const char *second = format_second((time_t)(wall_ms / 1000u));
+    unsigned ms = (unsigned)(wall_ms % 1000u);
+    if (!second) {
         snprintf(buf, 32, "%ju", (uintmax_t)wall_ms);
         return buf;
     }
-    size_t n = strftime(buf, 24, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(buf + n, 32 - n, ".%03uZ", (unsigned)(wall_ms % 1000u));
+    char *end = stpcpy(buf, second);
+    *end++ = '.';
+    *end++ = (char)('0' + ms / 100);
+    *end++ = (char)('0' + ms / 10 % 10);
+    *end++ = (char)('0' + ms % 10);
+    memcpy(end, "Z", 2);
     return buf;
 }
 

@@ -31,16 +31,20 @@ struct hasher {
 
 static atomic_uint helpers; /* in the process */
 
+/* Looked up once: the library's own names for them look them up anew with every use. */
+static const EVP_MD *known[DIGEST_SHA512 + 1];
+static pthread_once_t known_once = PTHREAD_ONCE_INIT;
+
+static void look_up(void)
+{
+    known[DIGEST_SHA256] = EVP_MD_fetch(NULL, "SHA256", NULL);
+    known[DIGEST_SHA512] = EVP_MD_fetch(NULL, "SHA512", NULL);
+}
+
 static const EVP_MD *evp_of(enum digest_alg alg)
 {
-    switch (alg) {
-    case DIGEST_SHA256:
-        return EVP_sha256();
-    case DIGEST_SHA512:
-        return EVP_sha512();
-    default:
-        return NULL;
-    }
+    pthread_once(&known_once, look_up);
+    return (unsigned)alg < ARRAY_LEN(known) ? known[alg] : NULL;
 }
 
 int hasher_new(enum digest_alg alg, struct hasher **ret, struct error *err)
