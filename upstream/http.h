@@ -127,6 +127,9 @@ bool http_same_origin(const char *a, const char *b);
 
 /* Bytes received over this pool since the start (bodies), and failed exchanges: for /metrics. */
 uint64_t http_pool_bytes(const struct http_pool *p);
+/* "host" or "host:port" of an http(s) URL, in lower case, without the scheme's own port: what a
+ * registry is called. NULL when out of memory or when it is no http(s) URL. Caller frees. */
+char *http_host(const char *url);
 uint64_t http_pool_requests(const struct http_pool *p);
 uint64_t http_pool_errors(const struct http_pool *p);
 

@@ -289,8 +289,6 @@ void http_response_hide_authorization(struct http_response *r, const char *value
     const char *colon = strchr(strbuf_str(&plain), ':');
     if (colon)
         http_response_hide(r, colon + 1);
-    if (plain.data)
-        explicit_bzero(plain.data, plain.len);
 }
 
 /* The first error's text of a Hub body ({"error": "..."}) or an OCI one ({"errors": [{"code",

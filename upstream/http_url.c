@@ -70,6 +70,24 @@ void http_location_done(struct http_location *l)
 }
 
 bool http_same_origin(const char *a, const char *b)
+char *http_host(const char *url)
+{
+    _cleanup_url_ CURLU *u = curl_url();
+    _cleanup_part_ char *host = NULL, *port = NULL;
+    _cleanup_strbuf_ struct strbuf name = STRBUF_INIT;
+    if (!u || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK || !is_http(u) ||
+        curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK)
+        return NULL;
+    for (const char *p = host; *p; p++)
+        strbuf_putc(&name, (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p));
+    CURLUcode code = curl_url_get(u, CURLUPART_PORT, &port, CURLU_NO_DEFAULT_PORT);
+    if (code == CURLUE_OK)
+        strbuf_printf(&name, ":%s", port);
+    else if (code != CURLUE_NO_PORT)
+        return NULL;
+    return strbuf_take(&name);
+}
+
 {
     _cleanup_url_ CURLU *x = curl_url();
     _cleanup_url_ CURLU *y = curl_url();

@@ -45,9 +45,11 @@ int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct er
 
 /* The registry answered 401 to a request that was sent with `sent` (NULL = none): reads its
  * challenges (the values of all WWW-Authenticate headers of r) and gets what it asks for. 1: *ret
- * is a new header to try once more. 0: it is no use (no challenge that we can answer, or the fresh
- * credential itself was refused): *err says what the operator can do, ERR_UNAUTHORIZED. -1: the
- * token server could not be asked (ERR_UPSTREAM, ERR_TIMEOUT, ERR_RATE_LIMITED, ...).
+ * is a new header to try once more. 0: it is no use, *err says what the operator can do:
+ * ERR_DENIED when a token that the token server has just given was refused, so that it is an answer
+ * about the repository; ERR_UNAUTHORIZED when our login did not get as far (it was refused, there
+ * is none, or no challenge that we can answer). -1: the token server could not be asked
+ * (ERR_UPSTREAM, ERR_TIMEOUT, ERR_RATE_LIMITED, ...).
  * When another thread has got a newer token meanwhile, that one is given. The scope that the
  * challenge names is used where it gives one, else `scope`. */
 int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,

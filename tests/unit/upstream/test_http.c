@@ -52,6 +52,27 @@ Test(http, resolves_locations)
     cr_assert(http_same_origin("http://[::1]:80/", "http://[::1]/x"));
 }
 
+Test(http, names_a_host)
+{
+    static const char *const cases[][2] = {
+        {"https://Quay.IO/v2/x?y", "quay.io"},
+        {"https://h:443", "h"},
+        {"http://h:80/", "h"},
+        {"http://h:443/", "h:443"},
+        {"https://u:p@h:5000/", "h:5000"},
+        {"http://[::1]:5000", "[::1]:5000"},
+        {"ftp://h/", NULL},
+        {"https://", NULL},
+        {"https://h:99999/", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_free_ char *host = http_host(cases[i][0]);
+        cr_assert(host && cases[i][1] ? strcmp(host, cases[i][1]) == 0 : host == cases[i][1],
+                  "%s: %s", cases[i][0], host);
+    }
+}
+
 Test(http, parses_content_range)
 {
     uint64_t a, b, n;
