@@ -1,71 +1,18 @@
-"""What the stand-in's own tests share: a hub per test and a raw HTTP client."""
+"""What the stand-in's own tests share: a hub per test."""
 
 import hashlib
-import http.client
-import json
 import random
 import tempfile
 import unittest
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from hub import File, Sparse, StandInHub
+from standin_client import send, start  # noqa: F401 (for the tests)
 
 TOKEN = "hf_" + "a1" * 20
 OTHER = "hf_" + "b2" * 20
 BIG = random.Random(7).randbytes(3_000_000)
 CONFIG = b'{"hidden_size": 384}\n' * 100
-
-
-class Answer:
-    """A whole answer, or how far it got: `cut` when the body ended early."""
-
-    def __init__(self, status, headers, body, cut=False):
-        self.status = status
-        self.headers = headers
-        self.body = body
-        self.cut = cut
-
-    def __getitem__(self, name):
-        return self.headers.get(name)
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-
-def send(url, method="GET", body=None, **headers):
-    """One request, no redirects, nothing sent that is not asked for. Header names
-    are given with underscores."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
-    target = parts.path + (f"?{parts.query}" if parts.query else "")
-    try:
-        connection.putrequest(method, target, skip_accept_encoding=True)
-        for name, value in headers.items():
-            connection.putheader(name.replace("_", "-"), value)
-        if body is not None:
-            connection.putheader("Content-Length", str(len(body)))
-        connection.endheaders(body)
-        answer = connection.getresponse()
-        try:
-            data, cut = answer.read(), False
-        except http.client.IncompleteRead as short:
-            data, cut = short.partial, True
-        except ConnectionResetError:
-            data, cut = b"", True
-        return Answer(answer.status, answer.headers, data, cut)
-    finally:
-        connection.close()
-
-
-def start(url, **headers):
-    """(connection, answer) with the body not yet read."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
-    connection.request("GET", parts.path + f"?{parts.query}",
-                       headers={k.replace("_", "-"): v for k, v in headers.items()})
-    return connection, connection.getresponse()
 
 
 def bearer(token):

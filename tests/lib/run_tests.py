@@ -94,6 +94,12 @@ def hub(tally):
         checks.counted(tally, path, [sys.executable, "-u", path], SUITE_LIMIT_S)
 
 
+def registry(tally):
+    """The stand-in registry, against real clients and beside a real registry."""
+    for path in suites("tests/registry/test_*.py"):
+        python_suite(tally, path, "asan")
+
+
 def e2e(tally):
     if build(tally, "asan") and build(tally, "release", "weighbridge"):
         for path in suites("tests/cli/test_*.py", "tests/e2e/test_*.py"):
@@ -160,9 +166,11 @@ def bench(tally):
 
 
 STEPS = {f.__name__: f for f in (
-    unit, stress, hub, e2e, conformance, clients, faults, load, e2e_tsan, lint, fuzz, bench)}
+    unit, stress, hub, registry, e2e, conformance, clients, faults, load, e2e_tsan, lint, fuzz,
+    bench)}
 QUICK = ("unit", "e2e")
-NORMAL = ("unit", "stress", "hub", "e2e", "conformance", "clients", "faults", "load")
+NORMAL = ("unit", "stress", "hub", "registry", "e2e", "conformance", "clients", "faults",
+          "load")
 FULL = tuple(STEPS)
 
 

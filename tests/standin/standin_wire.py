@@ -401,8 +401,9 @@ class Handler(BaseHTTPRequestHandler):
     def write_head(self, head, body):
         self.send_counted(head + body, len(body))
 
-    def send_body(self, source, start, length, plan):
-        """Send source[start:start+length] by the plan. HEAD sends nothing."""
+    def send_body(self, source, start, length, plan, last=True):
+        """Send source[start:start+length] by the plan; last=False: more will follow. HEAD sends
+        nothing."""
         if self.command == "HEAD":
             return
         fd = -1
@@ -428,7 +429,7 @@ class Handler(BaseHTTPRequestHandler):
                     self._send(bytes([byte]))
                     at += 1
             self._send_span(source, fd, start + at, length - at, plan)
-            if self.chunked:
+            if self.chunked and last:
                 self.send_counted(b"0\r\n\r\n", 0)
         finally:
             if fd >= 0:
