@@ -239,6 +239,11 @@ static CURLcode set_exchange(CURL *curl, struct exchange *x)
     SET(CURLOPT_XFERINFOFUNCTION, on_progress);
     SET(CURLOPT_XFERINFODATA, x);
     SET(CURLOPT_NOPROGRESS, 0L);
+    if (q->deadline_ms) {
+        uint64_t now = clock_monotonic_ms();
+        uint64_t left = q->deadline_ms > now ? q->deadline_ms - now : 1;
+        SET(CURLOPT_TIMEOUT_MS, (long)(left < INT32_MAX ? left : INT32_MAX));
+    }
     if (strcmp(q->method, "HEAD") == 0) {
         SET(CURLOPT_NOBODY, 1L);
     } else if (strcmp(q->method, "POST") == 0) {
@@ -315,6 +320,8 @@ static int put_headers(const struct http_request *q, struct curl_slist **list, s
     }
     if (q->if_range && put_header(list, "If-Range", q->if_range, err) < 0)
         return -1;
+    if (q->if_none_match && put_header(list, "If-None-Match", q->if_none_match, err) < 0)
+        return -1;
     if (strcmp(q->method, "POST") == 0) {
         /* Without this, libcurl waits a second for a 100 that many servers never send. */
         struct curl_slist *longer = curl_slist_append(*list, "Expect:");
@@ -344,6 +351,9 @@ static int curl_failed(struct exchange *x, CURLcode code)
                            x->where);
         return err_set(x->err, ERR_NOMEM, "%s: libcurl is out of memory", x->where);
     case CURLE_OPERATION_TIMEDOUT:
+        if (x->q->deadline_ms && clock_monotonic_ms() + 1 >= x->q->deadline_ms)
+            return err_set(x->err, ERR_TIMEOUT, "%s: no whole answer in the time that was left",
+                           x->where);
         return err_set(x->err, ERR_TIMEOUT, "%s: no connection within %" PRIu64 " s", x->where,
                        x->pool->connect_timeout_s);
     case CURLE_GOT_NOTHING:
@@ -413,7 +423,7 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         strcmp(q->method, "POST") != 0 && strcmp(q->method, "DELETE") != 0)
         return err_set(err, ERR_INTERNAL, "no method %.20s", q->method);
     log_url(q->url, x.where, sizeof(x.where));
-    if (http_pool_take(p, q->cancel, &x.curl, err) < 0)
+    if (http_pool_take(p, q->spare, q->cancel, &x.curl, err) < 0)
         return err_wrap(err, "%s", x.where);
     _cleanup_response_ struct http_response *r = calloc(1, sizeof(*r));
     int rc;

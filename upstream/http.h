@@ -47,6 +47,12 @@ uint64_t http_pool_patience_ms(const struct http_pool *p);
 int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
                       const atomic_bool *cancel, struct error *err);
 
+/* Whether a place is there for a request that is `spare`. */
+bool http_pool_has_spare(struct http_pool *p);
+/* True for as many callers as requests wait for a place: such a caller is to end its own, which
+ * was a spare one. */
+bool http_pool_is_wanted(struct http_pool *p);
+
 struct http_response;
 
 struct http_request {
@@ -59,9 +65,10 @@ struct http_request {
     const char *const *accepts; /* instead of accept: one header line each, up to NULL */
     bool has_range;
     uint64_t range_first;
-    uint64_t range_last;  /* inclusive; UINT64_MAX = open end */
-    const char *if_range; /* strong ETag with quotes, NULL = none */
-    const void *body;     /* POST */
+    uint64_t range_last;       /* inclusive; UINT64_MAX = open end */
+    const char *if_range;      /* strong ETag with quotes, NULL = none */
+    const char *if_none_match; /* ETag with quotes, NULL = none; 304 is an answer without a body */
+    const void *body;          /* POST */
     size_t body_len;
     const char *content_type;
 
@@ -75,6 +82,8 @@ struct http_request {
     int (*on_data)(void *ctx, const void *data, size_t len, struct error *err);
     void *ctx;
 
+    bool spare; /* only while a quarter of the pool's places is free and nobody waits; else ERR_BUSY */
+    uint64_t deadline_ms;      /* monotonic; ERR_TIMEOUT when it has not ended by then. 0 = none */
     const atomic_bool *cancel; /* looked at about once a second and at each chunk; NULL = never */
 };
 
@@ -116,20 +125,23 @@ int http_status_error(const struct http_response *r, const char *url, struct err
 /* Resolves a Location against the URL it came from (absolute, //host, /path; query kept). NULL when
  * out of memory or when it is no http(s) URL. Caller frees. */
 char *http_resolve_location(const char *base, const char *location);
+/* The target of rel="next" in one Link header, NULL when it has none. Caller frees. */
+char *http_link_next(const char *link);
 /* Where bytes can be had for a while: often a signed URL. A secret: never logged whole. */
 struct http_location {
-    char *url;    /* owned */
-    char *bearer; /* owned; NULL unless the URL is on the upstream's own origin */
+    char *url;           /* owned */
+    char *bearer;        /* owned; NULL unless the URL is on the upstream's own origin */
+    char *authorization; /* the whole value instead of bearer, under the same rule; owned */
 };
 void http_location_done(struct http_location *l);
+/* "host" or "host:port" of an http(s) URL, in lower case, without the scheme's own port: what a
+ * registry is called. NULL when out of memory or when it is no http(s) URL. Caller frees. */
+char *http_host(const char *url);
 /* Same scheme, host and port. */
 bool http_same_origin(const char *a, const char *b);
 
 /* Bytes received over this pool since the start (bodies), and failed exchanges: for /metrics. */
 uint64_t http_pool_bytes(const struct http_pool *p);
-/* "host" or "host:port" of an http(s) URL, in lower case, without the scheme's own port: what a
- * registry is called. NULL when out of memory or when it is no http(s) URL. Caller frees. */
-char *http_host(const char *url);
 uint64_t http_pool_requests(const struct http_pool *p);
 uint64_t http_pool_errors(const struct http_pool *p);
 

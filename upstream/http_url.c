@@ -66,10 +66,10 @@ void http_location_done(struct http_location *l)
 {
     free(l->url);
     free(l->bearer);
+    free(l->authorization);
     *l = (struct http_location){0};
 }
 
-bool http_same_origin(const char *a, const char *b)
 char *http_host(const char *url)
 {
     _cleanup_url_ CURLU *u = curl_url();
@@ -88,6 +88,7 @@ char *http_host(const char *url)
     return strbuf_take(&name);
 }
 
+bool http_same_origin(const char *a, const char *b)
 {
     _cleanup_url_ CURLU *x = curl_url();
     _cleanup_url_ CURLU *y = curl_url();

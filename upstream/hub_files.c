@@ -24,7 +24,7 @@ static int next_page(struct hub *h, const struct hub_answer *a, char **ret, stru
     _cleanup_free_ char *target = NULL;
     for (const char *link = http_header(a->r, "Link"); link && !target;
          link = http_header_next(a->r, "Link", link))
-        target = hub_link_next(link);
+        target = http_link_next(link);
     *ret = NULL;
     if (!target)
         return 0;

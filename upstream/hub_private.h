@@ -76,9 +76,6 @@ bool hub_path_is_valid(const char *path);
  * not exactly n. buf holds n + 1 bytes. */
 bool hub_etag_hex(const char *etag, size_t n, char *buf);
 
-/* The target of rel="next" in one Link header, NULL when it has none. Caller frees. */
-char *hub_link_next(const char *link);
-
 /* The parsers below set ERR_UPSTREAM for whatever is wrong with the text. */
 int hub_parse_revision(const char *json, size_t len, struct hub_revision *ret, struct error *err);
 int hub_parse_refs(const char *json, size_t len, bool pull_requests, struct hub_ref **ret,

@@ -30,7 +30,7 @@ static void values(const struct http_response *r)
     if (etag && hub_etag_hex(etag, 64, hex))
         require(is_lower_hex(hex, 64));
     for (const char *v = http_header(r, "Link"); v; v = http_header_next(r, "Link", v))
-        free(hub_link_next(v));
+        free(http_link_next(v));
     struct error err = ERROR_INIT;
     require(http_status_error(r, "https://h/p?secret", &err) == -1 && err.code != ERR_NONE);
     require(!strpbrk(err.text, "\r\n"));

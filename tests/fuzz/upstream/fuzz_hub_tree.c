@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < n; i++)
             require(hub_revision_is_valid(refs[i].name) && is_lower_hex(refs[i].commit, 40));
 
-    _cleanup_free_ char *next = hub_link_next(text);
+    _cleanup_free_ char *next = http_link_next(text);
     require(!next || strlen(next) < size);
     return 0;
 }

@@ -92,7 +92,7 @@ Test(hub, finds_the_next_link)
         {"<x>; rel=", NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        _cleanup_free_ char *url = hub_link_next(cases[i].link);
+        _cleanup_free_ char *url = http_link_next(cases[i].link);
         if (cases[i].url)
             cr_assert(url && strcmp(url, cases[i].url) == 0, "%s -> %s", cases[i].link, url);
         else
