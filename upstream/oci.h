@@ -7,7 +7,10 @@
  * http_status_error, except: 404 gives 0 ("absent") where a function has that result, and 401/403
  * after our own login worked give ERR_DENIED, while a login or token server that fails gives
  * ERR_UPSTREAM with `login` in its text (an upstream that is down, not an answer about the
- * repository). Thread-safe.
+ * repository), or ERR_UNAUTHORIZED where no login is configured. Thread-safe.
+ *
+ * Of a configured url the API is at {url}/v2/, or, where its path begins with /v2, at the url
+ * itself: what follows then stands before every name ("http://root:5000/v2/docker.io").
  */
 #ifndef WB_UPSTREAM_OCI_H
 #define WB_UPSTREAM_OCI_H
