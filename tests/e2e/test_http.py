@@ -273,6 +273,15 @@ class Framing(Http):
         "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nTransfer-Encoding: identity\r\n\r\n",
         "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
         "GET /v2/ HTTP/1.0\r\nHost: {h}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        # A continued line: the library takes it for more of the header's name.
+        "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nContent-Length:\r\n 40\r\n\r\n"
+        "GET /healthz HTTP/1.1\r\nHost: {h}\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nContent-Length: 4\r\n 0\r\n\r\n"
+        "GET /healthz HTTP/1.1\r\nHost: {h}\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n0\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nTransfer-Encodin: chunked\r\n g\r\n\r\n0\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nX: a\r\n b\r\n c\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nX: a\r\n \r\nHost: {h}\r\n\r\n",
         "GET /v2/ HTTP/1.1\r\n\r\n",
         "GET /v2/ HTTP/1.1\r\nHost: {h}\r\nHost: {h}\r\n\r\n",
         "GET /v2/ HTTP/1.1\r\nHost: a b\r\n\r\n",
