@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "upstream/breaker.h"
 #include "upstream/oci_challenge.h"
 #include "upstream/oci_token.h"
 
@@ -17,6 +18,8 @@
 #define FRESH_MS 10000u
 /* Renewed so long before it runs out, but within the last tenth of its life. */
 #define SLACK_MAX_MS 10000u
+/* After so many failures in a row the token server is left alone for a while. */
+#define FAILURES 3u
 
 /* What one (realm, service, scope) is granted. */
 struct grant {
@@ -44,6 +47,7 @@ struct oci_auth {
     char *url, *host;
     struct http_pool *pool;
     struct oci_credentials *credentials;
+    struct breaker *breaker; /* the token server's: a dead one must not cost its time limits */
 
     pthread_mutex_t lock;   /* guards: all below, and what is in the grants */
     pthread_cond_t changed; /* a grant's rounds */
@@ -52,6 +56,13 @@ struct oci_auth {
     unsigned n_askers;
     bool basic; /* the registry wants Basic where it has not named a token server */
 };
+
+static int make_breaker(struct oci_auth *a, struct error *err)
+{
+    char name[300];
+    snprintf(name, sizeof(name), "the token server of %s", a->host);
+    return breaker_new(name, FAILURES, &a->breaker, err);
+}
 
 int oci_auth_new(const struct oci_auth_options *o, struct oci_auth **ret, struct error *err)
 {
@@ -64,6 +75,8 @@ int oci_auth_new(const struct oci_auth_options *o, struct oci_auth **ret, struct
     int rc = oci_credentials_new(o, &a->credentials, err);
     if (rc == 0 && (!(a->url = strdup(o->url)) || !(a->host = http_host(o->url))))
         rc = err_set(err, ERR_NOMEM, "out of memory for a registry's login");
+    if (rc == 0)
+        rc = make_breaker(a, err);
     if (rc < 0) {
         oci_auth_free(a);
         return -1;
@@ -88,9 +101,10 @@ static void grant_unref(struct oci_auth *a, struct grant *g)
     if (--g->refs)
         return;
     struct grant **at = &a->grants;
-    while (*at != g)
+    while (*at && *at != g)
         at = &(*at)->next;
-    *at = g->next;
+    if (*at)
+        *at = g->next;
     grant_free(g);
 }
 
@@ -158,12 +172,10 @@ static void drop_asker(struct oci_auth *a, struct asker *k)
 static void drop_last_asker(struct oci_auth *a)
 {
     struct asker **at = &a->askers;
-    while ((*at)->next)
+    while (*at && (*at)->next)
         at = &(*at)->next;
-    struct asker *last = *at;
-    *at = NULL;
-    a->n_askers--;
-    drop_asker(a, last);
+    if (*at)
+        drop_asker(a, take_asker(a, (*at)->scope));
 }
 
 /* From here on this scope is asked for with this grant. */
@@ -193,6 +205,7 @@ void oci_auth_free(struct oci_auth *a)
     while (a->askers)
         drop_asker(a, take_asker(a, a->askers->scope));
     oci_credentials_free(a->credentials);
+    breaker_free(a->breaker);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     free(a->url);
@@ -226,6 +239,22 @@ static int refused(struct oci_auth *a, const struct grant *g, const struct oci_c
     return 0;
 }
 
+/* As oci_token_exchange(), unless the token server is left alone; then *ret_alone is set. */
+static int ask_server(struct oci_auth *a, const struct oci_token_request *q,
+                      const struct oci_credential *c, struct oci_token *ret, bool *ret_no_post,
+                      bool *ret_alone, struct error *why)
+{
+    *ret_alone = breaker_enter(a->breaker, clock_monotonic_ms(), why) < 0;
+    if (*ret_alone)
+        return -1;
+    int rc = oci_token_exchange(a->pool, q, c, ret, ret_no_post, why);
+    if (rc < 0)
+        breaker_failure(a->breaker, clock_monotonic_ms(), why);
+    else
+        breaker_success(a->breaker);
+    return rc;
+}
+
 /* One exchange; the caller has set g->exchanging and does not hold the lock. */
 static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
                      const struct oci_credential *c)
@@ -236,7 +265,8 @@ static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
     struct oci_token token = {0};
     struct error why = ERROR_INIT;
     char *header = NULL;
-    int rc = oci_token_exchange(a->pool, &q, c, &token, &no_post, &why);
+    bool alone;
+    int rc = ask_server(a, &q, c, &token, &no_post, &alone, &why);
     if (rc == 0) {
         char advice[768];
         oci_credentials_advice(a->credentials, advice, sizeof(advice));
@@ -254,7 +284,11 @@ static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
     g->rc = rc;
     g->why = why;
     g->no_post = no_post;
-    g->hold_ms = clock_monotonic_ms() + (rc == 0 ? FRESH_MS : why.retry_after * 1000ull);
+    g->hold_ms = 0;
+    if (rc == 0)
+        g->hold_ms = clock_monotonic_ms() + FRESH_MS;
+    else if (rc < 0 && !alone)
+        g->hold_ms = clock_monotonic_ms() + why.retry_after * 1000ull;
     if (rc == 1) {
         uint64_t life_ms = token.life_s * 1000u;
         uint64_t slack_ms = life_ms / 10 < SLACK_MAX_MS ? life_ms / 10 : SLACK_MAX_MS;

@@ -184,6 +184,17 @@ static int check_username(const char *username, struct error *err)
     return 0;
 }
 
+static int take_inline(struct oci_credentials *c, const struct oci_auth_options *o,
+                       struct error *err)
+{
+    c->source = SOURCE_INLINE;
+    c->now.username = strdup(o->username);
+    c->now.password = strdup(o->password);
+    return c->now.username && c->now.password
+               ? 0
+               : err_set(err, ERR_NOMEM, "out of memory for a credential");
+}
+
 /* The first option that is set counts. */
 static int choose(struct oci_credentials *c, const struct oci_auth_options *o, struct error *err)
 {
@@ -191,11 +202,15 @@ static int choose(struct oci_credentials *c, const struct oci_auth_options *o, s
     if (o->username) {
         if (check_username(o->username, err) < 0)
             return -1;
-        if (!o->password && !o->password_file)
+        if (o->password)
+            return take_inline(c, o, err);
+        if (!o->password_file)
             return err_set(err, ERR_INVALID,
                            "upstreams[].username needs password or password_file beside it");
-        c->source = o->password ? SOURCE_INLINE : SOURCE_PASSWORD;
-        path = o->password ? NULL : o->password_file;
+        if (!(c->username = strdup(o->username)))
+            return err_set(err, ERR_NOMEM, "out of memory for a credential");
+        c->source = SOURCE_PASSWORD;
+        path = o->password_file;
     } else if (o->token_file) {
         c->source = SOURCE_TOKEN;
         path = o->token_file;
@@ -203,16 +218,9 @@ static int choose(struct oci_credentials *c, const struct oci_auth_options *o, s
         c->source = SOURCE_DOCKER;
         path = o->docker_config;
     }
-    if ((o->username && !(c->username = strdup(o->username))) ||
-        (path && !(c->path = strdup(path))))
+    if (path && !(c->path = strdup(path)))
         return err_set(err, ERR_NOMEM, "out of memory for a credential");
-    if (c->source != SOURCE_INLINE)
-        return 0;
-    c->now.username = strdup(o->username);
-    c->now.password = strdup(o->password);
-    return c->now.username && c->now.password
-               ? 0
-               : err_set(err, ERR_NOMEM, "out of memory for a credential");
+    return 0;
 }
 
 int oci_credentials_new(const struct oci_auth_options *o, struct oci_credentials **ret,

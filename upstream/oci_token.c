@@ -66,7 +66,9 @@ static void put(struct strbuf *b, const char *name, const char *value)
 {
     if (!value || !*value)
         return;
-    char last = b->len ? b->data[b->len - 1] : '?';
+    char last = '?';
+    if (b->len)
+        last = b->data[b->len - 1];
     if (last != '?' && last != '&')
         strbuf_putc(b, '&');
     strbuf_printf(b, "%s=", name);

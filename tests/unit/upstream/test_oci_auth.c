@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "script_server.h"
 #include "upstream/http_private.h"
 #include "upstream/oci_auth.h"
@@ -31,11 +32,13 @@ struct world {
     struct oci_auth_options o;
 };
 
+static unsigned stall_timeout_s = 30;
+
 static struct world *world(struct oci_auth_options o)
 {
     struct world *w = calloc(1, sizeof(*w));
     struct error err = ERROR_INIT;
-    struct http_options h = {.stall_timeout_s = 30};
+    struct http_options h = {.stall_timeout_s = stall_timeout_s};
     cr_assert(w);
     w->s = script_start();
     w->o = o;
@@ -474,6 +477,38 @@ Test(oci_auth, failures_of_the_token_server)
         expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
         end(w);
     }
+}
+
+/* Its answer, for another scope each time: nothing is known of it. */
+static enum err_code failed(struct world *w, unsigned n)
+{
+    _cleanup_free_ char *got = NULL;
+    struct error err;
+    char scope[32];
+    snprintf(scope, sizeof(scope), "repository:%u:pull", n);
+    cr_assert_eq(challenged(w, scope, NULL, bearer(w, scope), &got, &err), -1);
+    return err.code;
+}
+
+Test(oci_auth, a_token_server_that_is_down_is_left_alone)
+{
+    stall_timeout_s = 1;
+    struct world *w = world((struct oci_auth_options){0});
+    script_add(w->s, "GET /token", "", SCRIPT_STALL);
+    cr_assert_eq(failed(w, 0), ERR_TIMEOUT);
+    /* half the shortest pause */
+    uint64_t start = clock_monotonic_ms();
+    unsigned n = 0;
+    do
+        n += failed(w, 1) == ERR_UPSTREAM;
+    while (clock_monotonic_ms() < start + 300);
+    cr_assert_gt(n, 1);
+    cr_assert_eq(script_count(w->s), 1);
+    skew_s += 2;
+    token_step(w, "GET /token", "t1", 300);
+    expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
+    cr_assert_eq(script_count(w->s), 2);
+    end(w);
 }
 
 Test(oci_auth, nothing_secret_gets_into_an_error)
