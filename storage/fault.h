@@ -15,6 +15,8 @@
  *     upload.dropped                      the same of a session that ended without a blob
  *     upload.done                         blob, link and the end of the session are committed
  *     push.rows                           a manifest's rows are written, not yet committed
+ *     referrers.rows                      what an upstream told is written, not yet committed
+ *     referrers.done                      ... and committed
  *     push.done                           a manifest and its rows are committed, nobody knows yet
  *     recover.files                       a start has settled the files, not yet the rows
  *     gc.doomed  gc.unlinked              rows of dead blobs gone / their files too

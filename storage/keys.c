@@ -118,6 +118,25 @@ struct key key_of_referrer(const char *repository, const struct digest *subject,
     return k;
 }
 
+#define TOLD 1 /* one byte behind the digest */
+
+struct key key_of_told_referrer(const char *repository, const struct digest *subject,
+                                const struct digest *manifest)
+{
+    struct key k = key_of_referrer(repository, subject, manifest);
+    key_put(&k, (const unsigned char[]){TOLD}, 1);
+    return k;
+}
+
+bool key_get_referrer(const void *data, size_t len, struct digest *ret, bool *ret_told)
+{
+    size_t n = key_get_digest(data, len, ret);
+    if (n == 0)
+        return false;
+    *ret_told = len == n + 1 && ((const unsigned char *)data)[n] == TOLD;
+    return len == n || *ret_told;
+}
+
 struct key key_of_history(const char *repository, const char *tag)
 {
     struct key k = key_of_repository(repository);

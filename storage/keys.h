@@ -47,6 +47,11 @@ bool key_get_use(const void *data, size_t len, struct digest *ret_blob, const ch
 /* repository, subject, then the manifest whose subject it is (NULL: the prefix of all) */
 struct key key_of_referrer(const char *repository, const struct digest *subject,
                            const struct digest *manifest);
+/* The same of what only an upstream told: behind the row of a manifest that is here. */
+struct key key_of_told_referrer(const char *repository, const struct digest *subject,
+                                const struct digest *manifest);
+/* What follows the prefix of a subject: the manifest's digest, and who said it. */
+bool key_get_referrer(const void *data, size_t len, struct digest *ret, bool *ret_told);
 struct key key_of_history(const char *repository, const char *tag); /* prefix of the tag's events */
 struct key key_of_event(const char *repository, const char *tag, uint64_t sequence);
 bool key_get_sequence(const void *data, size_t len, const struct key *prefix, uint64_t *ret);

@@ -114,6 +114,10 @@ int meta_blob_repositories(struct meta *m, const struct digest *d, const char *l
 int meta_referrers(struct meta *m, const char *repository, const struct digest *subject,
                    const char *artifact_type, const struct digest *last, size_t limit,
                    size_t max_bytes, struct referrer_list *ret, struct error *err);
+int meta_link_record(struct meta *m, const char *repository, const struct digest *d, uint64_t size,
+                     const struct origin *origin, struct error *err);
+int meta_referrers_replace(struct meta *m, const char *repository, const struct digest *subject,
+                           const struct referrer *items, size_t n, struct error *err);
 int meta_tag_history(struct meta *m, const char *repository, const char *tag, size_t limit,
                      struct tag_history *ret, struct error *err);
 
@@ -154,7 +158,8 @@ int meta_blobs_gone(struct meta *m, const struct dead_blob *blobs, size_t n, str
 /* Whether a manifest needs it, or a hold that was made after cutoff_s: 1, 0, -1. */
 int meta_is_needed(struct meta *m, const struct digest *d, uint64_t cutoff_s, struct error *err);
 /* Drops file lists of commits that nothing refers to, mismatches that ran out, histories of tags
- * that have been gone for long, and counts the bytes of all blobs again. */
+ * that have been gone for long, what upstreams said are referrers of subjects that are not here,
+ * and counts the bytes of all blobs again. */
 int meta_tidy(struct meta *m, struct error *err);
 
 #endif

@@ -246,6 +246,23 @@ static int visit_mismatch(void *arg, const MDB_val *k, const MDB_val *v, struct 
     return pick(c, k, err);
 }
 
+/* What an upstream told of a subject that is not here: asking for it again brings it back. */
+static int visit_told(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v;
+    struct tidy_ctx *c = arg;
+    struct digest subject, manifest;
+    bool is_told;
+    const char *at = memchr(k->mv_data, '\0', k->mv_size);
+    size_t left = at ? k->mv_size - (size_t)(at + 1 - (const char *)k->mv_data) : 0;
+    size_t n = at ? key_get_digest(++at, left, &subject) : 0;
+    if (!n || !key_get_referrer(at + n, left - n, &manifest, &is_told) || !is_told)
+        return 0;
+    struct key subject_key = key_of_content(k->mv_data, &subject);
+    int r = db_has(c->m, c->txn, DB_MANIFESTS, &subject_key, err);
+    return r != 0 ? (r < 0 ? -1 : 0) : pick(c, k, err);
+}
+
 static int visit_size(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
     (void)k, (void)err;
@@ -279,7 +296,8 @@ static int tidy(struct tidy_ctx *c, struct error *err)
     if (c->n_used)
         qsort(c->used, c->n_used, sizeof(*c->used), compare_digests);
     if (sweep(c, DB_COMMITS, visit_commit, err) < 0 ||
-        sweep(c, DB_MISMATCHES, visit_mismatch, err) < 0)
+        sweep(c, DB_MISMATCHES, visit_mismatch, err) < 0 ||
+        sweep(c, DB_REFERRERS, visit_told, err) < 0)
         return -1;
     if (history_sweep(c->m, c->txn, history_now_ms(), err) < 0 ||
         db_each(c->m, c->txn, DB_BLOBS, &all, NULL, visit_size, c, err) < 0)

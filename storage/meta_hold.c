@@ -3,6 +3,7 @@
  * blob counts it; its value is when it was made. storage/push.h says why there are any. */
 #include "storage/meta_private.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,74 @@ int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct
     }
     /* Also beside a manifest that needs it: that one may go before the client's own comes. */
     return hold_put(m, txn, repository, d, now_s, err);
+}
+
+/* ---- what an upstream's repository has ---- */
+
+struct record_args {
+    const char *repository;
+    const struct digest *digest;
+    uint64_t size;
+    const struct origin *origin;
+    uint64_t now_s;
+};
+
+/* 1 a link that can be read, 0, -1. */
+static int has_good_link(struct meta *m, MDB_txn *txn, const struct record_args *a,
+                         struct error *err)
+{
+    struct key k = key_of_content(a->repository, a->digest);
+    struct link_row link;
+    MDB_val v;
+    int r = db_view(m, txn, DB_LINKS, &k, &v, err);
+    return r == 1 && link_row_decode(v.mv_data, v.mv_size, &link, NULL) < 0 ? 0 : r;
+}
+
+static int run_record(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct record_args *a = arg;
+    int r = has_good_link(m, txn, a, err);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    if (link_put(m, txn, a->repository, a->digest, a->size, a->origin, err) < 0)
+        return -1;
+    return hold_put(m, txn, a->repository, a->digest, a->now_s, err);
+}
+
+/* An upstream that gives a wrong size is found out from a snapshot first: on the writing thread it
+ * would cost its neighbours their common transaction. */
+static int check_record(struct meta *m, MDB_txn *txn, const struct record_args *a,
+                        struct error *err)
+{
+    uint64_t held;
+    char text[DIGEST_TEXT_MAX];
+    int r = has_good_link(m, txn, a, err);
+    if (r != 0)
+        return r;
+    if (blob_get(m, txn, a->digest, &held, NULL) == 1 && held != a->size)
+        return err_set(err, ERR_UPSTREAM,
+                       "blob %s is said to have %" PRIu64 " bytes, but has %" PRIu64,
+                       digest_format(a->digest, text), a->size, held);
+    return 0;
+}
+
+int meta_link_record(struct meta *m, const char *repository, const struct digest *d, uint64_t size,
+                     const struct origin *origin, struct error *err)
+{
+    struct record_args a = {.repository = repository,
+                            .digest = d,
+                            .size = size,
+                            .origin = origin,
+                            .now_s = clock_wall_s()};
+    {
+        _cleanup_txn_ MDB_txn *txn = NULL;
+        if (meta_read_begin(m, &txn, err) < 0)
+            return -1;
+        int r = check_record(m, txn, &a, err);
+        if (r != 0)
+            return r < 0 ? -1 : 0;
+    }
+    return meta_write(m, run_record, &a, err);
 }
 
 /* ---- unlinking and mounting ---- */

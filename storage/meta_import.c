@@ -55,10 +55,11 @@ static void origin_put_first(struct link_row *row, const struct origin *o)
 }
 
 /* Rule 3, and: bytes that were hashed know their size better than an upstream does. */
-static int check_blob(struct meta *m, MDB_txn *txn, const struct import_link *l, struct error *err)
+static int check_blob(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t said,
+                      bool has_origin, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
-    struct key k = key_of_digest(&l->digest);
+    struct key k = key_of_digest(d);
     char text[DIGEST_TEXT_MAX];
     uint64_t size;
     int r = db_get(m, txn, DB_BLOBS, &k, &row, err);
@@ -66,38 +67,43 @@ static int check_blob(struct meta *m, MDB_txn *txn, const struct import_link *l,
         return -1;
     if (r == 1 && blob_row_decode(row.data, row.len, &size, NULL) < 0)
         r = 0; /* damaged: as good as not held */
-    if (r == 0 && !l->path)
+    if (r == 0 && !has_origin)
         return err_set(err, ERR_INTERNAL, "blob %s is not held and has no origin",
-                       digest_format(&l->digest, text));
-    if (r == 1 && size != l->size)
+                       digest_format(d, text));
+    if (r == 1 && size != said)
         return err_set(err, ERR_UPSTREAM,
                        "blob %s is said to have %" PRIu64 " bytes, but has %" PRIu64,
-                       digest_format(&l->digest, text), l->size, size);
+                       digest_format(d, text), said, size);
     return 0;
 }
 
-static int put_link(struct meta *m, MDB_txn *txn, const struct import_record *r,
-                    const struct import_link *l, struct error *err)
+int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+             uint64_t size, const struct origin *origin, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf old = STRBUF_INIT, row = STRBUF_INIT;
-    struct key k = key_of_content(r->repository, &l->digest);
-    struct key use = key_of_use(&l->digest, r->repository, &r->manifest_digest);
+    struct key k = key_of_content(repository, d);
     struct link_row link = {0};
-    if (check_blob(m, txn, l, err) < 0)
+    if (check_blob(m, txn, d, size, origin != NULL, err) < 0)
         return -1;
     int found = db_get(m, txn, DB_LINKS, &k, &old, err);
     if (found < 0)
         return -1;
     if (found && link_row_decode(old.data, old.len, &link, NULL) < 0)
-        link = (struct link_row){0}; /* damaged: importing again is what repairs it */
-    link.size = l->size;
-    if (l->path)
-        origin_put_first(&link, &(struct origin){.upstream = r->upstream,
-                                                 .repo_id = r->repo_id,
-                                                 .commit = r->commit,
-                                                 .path = l->path});
+        link = (struct link_row){0}; /* damaged: importing or fetching again is what repairs it */
+    link.size = size;
+    if (origin)
+        origin_put_first(&link, origin);
     link_row_encode(&row, &link);
-    if (db_put(m, txn, DB_LINKS, &k, &row, err) < 0)
+    return db_put(m, txn, DB_LINKS, &k, &row, err);
+}
+
+static int put_link(struct meta *m, MDB_txn *txn, const struct import_record *r,
+                    const struct import_link *l, struct error *err)
+{
+    struct key use = key_of_use(&l->digest, r->repository, &r->manifest_digest);
+    struct origin origin = {
+        .upstream = r->upstream, .repo_id = r->repo_id, .commit = r->commit, .path = l->path};
+    if (link_put(m, txn, r->repository, &l->digest, l->size, l->path ? &origin : NULL, err) < 0)
         return -1;
     return db_put(m, txn, DB_USES, &use, NULL, err);
 }

@@ -181,7 +181,12 @@ int tag_write(struct meta *m, MDB_txn *txn, const char *repository, const char *
 /* Drops the histories of tags that have been gone for long. */
 int history_sweep(struct meta *m, MDB_txn *txn, uint64_t now_ms, struct error *err);
 
-/* meta_import.c: writes a manifest's row, whose needs must be in the order of digest_order(), and
+/* meta_import.c: the repository's link to a blob of this size, which gets the origin in front of
+ * those that it has (NULL: none, and the bytes must be here). ERR_UPSTREAM: the bytes are here and
+ * have another size. */
+int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+             uint64_t size, const struct origin *origin, struct error *err);
+/* Writes a manifest's row, whose needs must be in the order of digest_order(), and
  * releases what an older row of it needed besides. */
 int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
                  const struct strbuf *row, const struct digest *needs, size_t n_needs,

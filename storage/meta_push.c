@@ -1,4 +1,4 @@
-/* A pushed manifest, with all that hangs on it, in one transaction. */
+/* A pushed or fetched manifest, with all that hangs on it, in one transaction. */
 #include "storage/meta_private.h"
 
 #include <inttypes.h>
@@ -41,10 +41,22 @@ static int find_manifest(struct meta *m, MDB_txn *txn, const char *repository,
     return 1;
 }
 
+/* 1 and its size when the bytes are here, 0, -1. */
+static int find_held(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t *ret_size,
+                     struct error *err)
+{
+    struct key k = key_of_digest(d);
+    MDB_val v;
+    int r = db_view(m, txn, DB_BLOBS, &k, &v, err);
+    if (r == 1 && blob_row_decode(v.mv_data, v.mv_size, ret_size, NULL) < 0)
+        return 0; /* damaged: as good as not held */
+    return r;
+}
+
 static int find_blob(struct meta *m, MDB_txn *txn, const struct push_record *r,
                      const struct digest *d, uint64_t *ret_size, struct error *err)
 {
-    struct key link = key_of_content(r->repository, d), blob = key_of_digest(d);
+    struct key link = key_of_content(r->repository, d);
     struct link_row row;
     MDB_val v;
     int found = db_view(m, txn, DB_LINKS, &link, &v, err);
@@ -52,12 +64,10 @@ static int find_blob(struct meta *m, MDB_txn *txn, const struct push_record *r,
         return found;
     if (link_row_decode(v.mv_data, v.mv_size, &row, NULL) < 0)
         return 0;
-    found = db_view(m, txn, DB_BLOBS, &blob, &v, err);
-    if (found < 0)
-        return -1;
     /* Bytes that were hashed know their size better than a link does. */
-    if (found == 1 && blob_row_decode(v.mv_data, v.mv_size, ret_size, NULL) == 0)
-        return 1;
+    found = find_held(m, txn, d, ret_size, err);
+    if (found != 0)
+        return found;
     if (!r->is_mirror || row.n_origins == 0)
         return 0;
     *ret_size = row.size;
@@ -94,6 +104,34 @@ static int missing_error(const struct push_args *a, struct error *err)
                    "%s has no %s, nor %zu others that the manifest references: "
                    "push them first",
                    a->r->repository, text, a->n_missing - 1);
+}
+
+/* What was fetched needs nothing to be here; but what is here knows its size better. */
+static int check_fetched(struct meta *m, MDB_txn *txn, struct push_args *a, struct error *err)
+{
+    const struct push_record *r = a->r;
+    a->n_used = a->n_missing = 0;
+    for (size_t i = 0; i < r->n_needs; i++) {
+        const struct push_need *need = &a->needs[i];
+        uint64_t size = 0;
+        int found = 0;
+        if (need->kind == NEED_CHILD)
+            found = find_manifest(m, txn, r->repository, &need->digest, &size, err);
+        if (found == 0)
+            found = find_held(m, txn, &need->digest, &size, err);
+        if (found < 0)
+            return -1;
+        if (found == 1 && size != need->size) {
+            char text[DIGEST_TEXT_MAX], of[DIGEST_TEXT_MAX];
+            return err_set(err, ERR_UPSTREAM,
+                           "%s has %" PRIu64 " bytes, but its descriptor in the upstream's %s says "
+                           "%" PRIu64,
+                           digest_format(&need->digest, text), size, digest_format(&r->digest, of),
+                           need->size);
+        }
+        add_once(a->used, &a->n_used, &need->digest);
+    }
+    return 0;
 }
 
 static int check_needs(struct meta *m, MDB_txn *txn, struct push_args *a, struct error *err)
@@ -148,7 +186,18 @@ static int check_push(struct meta *m, MDB_txn *txn, struct push_args *a, struct 
     for (size_t i = 0; a->r->guard && i < a->r->n_tags; i++)
         if (check_tag(m, txn, a->r, a->r->tags[i], err) < 0)
             return -1;
-    return check_needs(m, txn, a, err);
+    return a->r->origin ? check_fetched(m, txn, a, err) : check_needs(m, txn, a, err);
+}
+
+/* What was fetched can be had where the manifest was. */
+static int put_links(struct meta *m, MDB_txn *txn, const struct push_args *a, struct error *err)
+{
+    for (size_t i = 0; a->r->origin && i < a->r->n_needs; i++)
+        if (a->needs[i].kind != NEED_CHILD &&
+            link_put(m, txn, a->r->repository, &a->needs[i].digest, a->needs[i].size, a->r->origin,
+                     err) < 0)
+            return -1;
+    return 0;
 }
 
 /* The manifest takes the place of the blobs' holds. */
@@ -186,15 +235,21 @@ static int put_manifest(struct meta *m, MDB_txn *txn, const struct push_args *a,
     return manifest_put(m, txn, r->repository, &r->digest, &row, a->used, a->n_used, err);
 }
 
-static int put_repository(struct meta *m, MDB_txn *txn, const char *repository, struct error *err)
+static int put_repository(struct meta *m, MDB_txn *txn, const struct push_record *p,
+                          struct error *err)
 {
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    struct repository_row repository = {{0}, {0}};
     struct key k = KEY_INIT;
-    key_put_text(&k, repository);
-    int r = db_has(m, txn, DB_REPOSITORIES, &k, err);
+    key_put_text(&k, p->repository);
+    int r = p->origin ? 0 : db_has(m, txn, DB_REPOSITORIES, &k, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    repository_row_encode(&row, &(struct repository_row){{0}, {0}});
+    if (p->origin) {
+        memcpy(repository.upstream, p->origin->upstream, strlen(p->origin->upstream) + 1);
+        memcpy(repository.repo_id, p->origin->repo_id, strlen(p->origin->repo_id) + 1);
+    }
+    repository_row_encode(&row, &repository);
     return db_put(m, txn, DB_REPOSITORIES, &k, &row, err);
 }
 
@@ -202,8 +257,9 @@ static int run_push(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     struct push_args *a = arg;
     const struct push_record *r = a->r;
-    if (check_push(m, txn, a, err) < 0 || put_uses(m, txn, a, err) < 0 ||
-        put_manifest(m, txn, a, err) < 0 || put_repository(m, txn, r->repository, err) < 0)
+    if (check_push(m, txn, a, err) < 0 || put_links(m, txn, a, err) < 0 ||
+        put_uses(m, txn, a, err) < 0 || put_manifest(m, txn, a, err) < 0 ||
+        put_repository(m, txn, r, err) < 0)
         return -1;
     if (r->subject) {
         struct key k = key_of_referrer(r->repository, r->subject, &r->digest);

@@ -42,7 +42,18 @@ struct remove_args {
 struct pick_ctx {
     struct key_list keys;
     const struct digest *digest; /* only tags on it; NULL = every row */
+    size_t told_behind;          /* of referrers' keys: their repository's part; 0 = no such keys */
 };
+
+/* A row that only an upstream told, of a repository whose name takes so much of the key. */
+static bool is_told_referrer(const MDB_val *k, size_t repository)
+{
+    struct digest subject, manifest;
+    bool is_told;
+    const char *at = (const char *)k->mv_data + repository;
+    size_t len = k->mv_size - repository, n = key_get_digest(at, len, &subject);
+    return n && key_get_referrer(at + n, len - n, &manifest, &is_told) && is_told;
+}
 
 static int visit_pick(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
@@ -50,6 +61,8 @@ static int visit_pick(void *arg, const MDB_val *k, const MDB_val *v, struct erro
     struct tag tag;
     if (c->digest && (tag_row_decode(v->mv_data, v->mv_size, &tag, NULL) < 0 ||
                       !digest_equal(&tag.digest, c->digest)))
+        return 0;
+    if (c->told_behind && is_told_referrer(k, c->told_behind))
         return 0;
     key_list_add(&c->keys, k->mv_data, k->mv_size);
     return strbuf_failed(&c->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
@@ -128,7 +141,8 @@ static int drop_tags(struct meta *m, MDB_txn *txn, const struct remove_args *a,
 static int drop_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
                        struct error *err)
 {
-    struct pick_ctx c = {.keys = KEY_LIST_INIT};
+    struct pick_ctx c = {.keys = KEY_LIST_INIT,
+                         .told_behind = db == DB_REFERRERS ? prefix->len : 0};
     int r = db_each(m, txn, db, prefix, NULL, visit_pick, &c, err);
     if (r == 0)
         r = delete_keys(m, txn, db, &c.keys, err);
@@ -255,7 +269,8 @@ static int release_needs(struct meta *m, MDB_txn *txn, const struct remove_args 
     return db_delete(m, txn, DB_REFERRERS, &k, err) < 0 ? -1 : 0;
 }
 
-/* The last manifest went: the repository goes, with rows that were too damaged to be matched. */
+/* The last manifest went: the repository goes, with rows that were too damaged to be matched. What
+ * an upstream told of it stays, for it is still true. */
 static int drop_repository(struct meta *m, MDB_txn *txn, const struct remove_args *a,
                            struct error *err)
 {

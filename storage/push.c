@@ -28,8 +28,22 @@ void tag_history_done(struct tag_history *h)
     *h = (struct tag_history){0};
 }
 
+static int check_origin(const struct origin *o, struct error *err)
+{
+    if (!*o->upstream || strlen(o->upstream) > REPOSITORY_MAX || !*o->repo_id ||
+        strlen(o->repo_id) > REPOSITORY_MAX)
+        return err_set(err, ERR_INVALID,
+                       "an upstream's name or repository id is empty or over %d bytes",
+                       REPOSITORY_MAX);
+    if (*o->commit || *o->path)
+        return err_set(err, ERR_INTERNAL, "a registry's origin has neither a commit nor a path");
+    return 0;
+}
+
 static int check_names(const struct push_record *r, struct error *err)
 {
+    if (r->origin && check_origin(r->origin, err) < 0)
+        return -1;
     if (store_check_content(r->repository, &r->digest, err) < 0 ||
         (r->subject && store_check_digest(r->subject, err) < 0))
         return -1;
@@ -98,6 +112,32 @@ int store_blob_repositories(struct store *s, const struct digest *d, const char 
     if (store_check_digest(d, err) < 0 || (last && store_check_repository(last, err) < 0))
         return -1;
     return meta_blob_repositories(s->meta, d, last, limit, ret, err);
+}
+
+int store_link_record(struct store *s, const char *repository, const struct digest *d,
+                      uint64_t size, const struct origin *origin, struct error *err)
+{
+    uint64_t held;
+    if (store_check_content(repository, d, err) < 0 || check_origin(origin, err) < 0)
+        return -1;
+    /* As in a push: a row whose file is gone must not speak for its size. */
+    if (store_blob_stat(s, d, &held, err) < 0)
+        return -1;
+    return meta_link_record(s->meta, repository, d, size, origin, err);
+}
+
+int store_referrers_replace(struct store *s, const char *repository, const struct digest *subject,
+                            const struct referrer *items, size_t n, struct error *err)
+{
+    if (store_check_content(repository, subject, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (store_check_digest(&items[i].digest, err) < 0)
+            return -1;
+    if (meta_referrers_replace(s->meta, repository, subject, items, n, err) < 0)
+        return -1;
+    fault_point("referrers.done");
+    return 0;
 }
 
 int store_referrers(struct store *s, const char *repository, const struct digest *subject,

@@ -49,9 +49,9 @@ struct push_record {
     size_t len;
     const struct push_need *needs;
     size_t n_needs;
-    /* Not NULL: it was fetched, not pushed. What is not here then gets a link with this origin
-     * (commit and path empty), children need not be here, and the repository's row names upstream
-     * and id. */
+    /* Not NULL: it was fetched, not pushed. Every blob that it needs then gets a link with this
+     * origin (commit and path empty), in front of those that it has; children need not be here, and
+     * the repository's row names upstream and id. */
     const struct origin *origin;
     const struct digest *subject; /* NULL = none. Need not be here */
     const char *artifact_type;    /* "" = none */
@@ -72,7 +72,8 @@ void digest_list_done(struct digest_list *l);
 /* Stores the manifest, its links' uses, its place among the referrers of its subject, and its tags,
  * in one transaction; durable on return. Idempotent.
  * ERR_NOT_FOUND: *ret_missing are the needs that are not here (nothing was stored).
- * ERR_INVALID: a need has another size than its descriptor says (the text names both).
+ * ERR_INVALID: a need has another size than its descriptor says (the text names both);
+ * ERR_UPSTREAM in a manifest that was fetched.
  * ERR_CONFLICT: an immutable tag points at another manifest (the text names the tag). */
 int store_manifest_push(struct store *s, const struct push_record *r,
                         struct digest_list *ret_missing, struct error *err);
@@ -90,7 +91,7 @@ int store_blob_repositories(struct store *s, const struct digest *d, const char 
                             struct name_list *ret, struct error *err);
 
 /* A blob of an upstream's repository that no manifest here names yet: its link with the origin, and
- * a hold. An existing link stays as it is. */
+ * a hold. An existing link stays as it is. ERR_UPSTREAM: the bytes are here, with another size. */
 int store_link_record(struct store *s, const char *repository, const struct digest *d,
                       uint64_t size, const struct origin *origin, struct error *err);
 
@@ -117,8 +118,10 @@ int store_referrers(struct store *s, const char *repository, const struct digest
                     const char *artifact_type, const struct digest *last, size_t limit,
                     size_t max_bytes, struct referrer_list *ret, struct error *err);
 
-/* What an upstream says are the referrers of a subject, in place of what it said before. Manifests
- * that are here themselves stay listed as they are. */
+/* What an upstream says are the referrers of a subject, in place of what it said before; the first
+ * of several of one digest counts. Manifests that are here themselves stay listed as they are, and
+ * what the upstream says of one shows again when that one is removed. A gc drops what was said of
+ * subjects that are not here. Nothing is written when it says the same as before. */
 int store_referrers_replace(struct store *s, const char *repository, const struct digest *subject,
                             const struct referrer *items, size_t n, struct error *err);
 

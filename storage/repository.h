@@ -14,12 +14,13 @@
 struct store;
 struct tag_guard;
 
-/* Where a blob that we know by digest can be had: a file of a Hub repository at a commit. */
+/* Where a blob that we know by digest can be had: a file of a Hub repository at a commit, or the
+ * same digest in a registry's repository. */
 struct origin {
     const char *upstream; /* the upstream's prefix */
-    const char *repo_id;  /* the Hub's own spelling, "HuggingFaceTB/SmolLM2-135M" */
-    const char *commit;   /* 40 hex */
-    const char *path;     /* inside the repository */
+    const char *repo_id;  /* the upstream's own spelling, "HuggingFaceTB/SmolLM2-135M" */
+    const char *commit;   /* 40 hex; empty: a registry's */
+    const char *path;     /* inside the repository; empty: a registry's */
 };
 
 /* The row (repository, digest) without which a blob is 404 in that repository. */
