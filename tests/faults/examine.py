@@ -111,8 +111,9 @@ class Examination:
                       self.names("tag", repository))
             for tag in tags:
                 cell = self.world.cell("tag", repository, tag)
-                if self.observed.get(cell) not in manifests:
-                    self.wrong.append(f"{cell}: names {self.observed.get(cell)}, which is not there")
+                named = self.observed.get(cell)
+                if named not in manifests:
+                    self.wrong.append(f"{cell}: names {named}, which is not there")
             self.referrers(repository, manifests)
 
     def referrers(self, repository, manifests):
@@ -191,8 +192,8 @@ def examine(world, wb, partials=0):
 
 
 def expire_uploads(wb):
-    """Of a server that does not run: with a short life for uploads nothing is left in incoming/, not
-    even of those that no client knows of. What is still there, after a while."""
+    """Of a server that does not run: with a short life for uploads nothing is left in incoming/,
+    not even of those that no client knows of. What is still there, after a while."""
     incoming = os.path.join(wb.data, "incoming")
     wb.env["WEIGHBRIDGE_UPLOADS_EXPIRE"] = "1s"
     wb.start()
@@ -204,8 +205,8 @@ def expire_uploads(wb):
 
 
 def check_disk(world, data, besides=()):
-    """After a collection: what is under blobs/ is what links name, or what a manifest needs that has
-    lost its link to it, and hashes to its name. besides: digests that are none of the world's."""
+    """After a collection: what is under blobs/ is what links name, or what a manifest needs that
+    has lost its link to it, and hashes to its name. besides: digests that the world knows not."""
     wrong, found = [], set()
     top = os.path.join(data, "blobs")
     for folder, _, names in os.walk(top):

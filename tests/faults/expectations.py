@@ -1,7 +1,8 @@
-"""What a registry must hold after its process was killed, worked out from what its clients were told.
+"""What a registry must hold after its process was killed, worked out from what its clients were
+told.
 
-Everything that clients can change is a cell: the blob of a repository, the manifest of a repository,
-a tag. An operation gives new values to one or more cells. It begins just before its last byte is
+Everything that clients can change is a cell: the blob of a repository, the manifest of one, a tag.
+An operation gives new values to one or more cells. It begins just before its last byte is
 sent, and is acknowledged when the status line of its answer has been read. So, after a kill, a cell
 holds the value of an operation that no acknowledged one has replaced, where operations that overlap
 may have come in any order:

@@ -64,7 +64,8 @@ class Kills(EndToEnd):
         resumed = sum(pusher.resumed for pusher in self.pushers)
         print(f"\n{KILLS} kills, {moves} moves, {self.in_flight} operations in flight, {resumed} "
               f"uploads ended after a kill; starts: at most {max(self.starts):.3f} s, "
-              f"{max(self.work):.3f} s of a processor, {max(self.reads)} bytes read", file=sys.stderr)
+              f"{max(self.work):.3f} s of a processor, {max(self.reads)} bytes read",
+              file=sys.stderr)
         self.assertGreater(self.in_flight, 0, "no request was ever under way")
         self.assertGreater(resumed, 0, "no upload outlived a kill")
 

@@ -2,8 +2,8 @@
 """Kills the server at each named point of storage/fault.h, the first and the second time that it
 comes there, and holds the next start to what clients were told (expectations.py).
 
-weighbridge_faults (kill_at.c) is the program that dies; WEIGHBRIDGE_FAULTS_BIN names it. What starts
-on the same data behind it is the plain one. The points are read from the source: one that no client
+weighbridge_faults (kill_at.c) is the program that dies; WEIGHBRIDGE_FAULTS_BIN names it. What
+starts on the same data behind it is the plain one. The points are read from the source: one that no client
 can bring the server to fails here."""
 
 import concurrent.futures

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""200 clients at once that push and pull a mix, for WEIGHBRIDGE_LOAD_S seconds (20): no error of any
-kind, everything acknowledged is there at the end, each blob is stored once, and memory stays within
+"""200 clients at once that push and pull a mix, for WEIGHBRIDGE_LOAD_S seconds (15): no error of
+any kind, everything acknowledged is there at the end, each blob is stored once, and memory stays within
 bounds. WEIGHBRIDGE_LOAD_SEED is printed; how the clients interleave is not in it."""
 
 import collections
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 
 from harness import EndToEnd  # noqa: E402
 
-SECONDS = float(os.environ.get("WEIGHBRIDGE_LOAD_S", "20"))
+SECONDS = float(os.environ.get("WEIGHBRIDGE_LOAD_S", "15"))
 SEED = os.environ.get("WEIGHBRIDGE_LOAD_SEED") or str(random.randrange(10 ** 9))
 CLIENTS, PROCESSES = 200, 4
 END_S = 180              # for the last moves, and to pull everything again
