@@ -12,6 +12,8 @@
 
 /* Space for less is not worth a call of its own. */
 #define ALLOCATE_MIN ((uint64_t)1 << 20)
+#define AHEAD_MIN ((uint64_t)8 << 20)
+#define AHEAD_MAX ((uint64_t)64 << 20)
 /* From here on a thread beside the one that receives and writes is worth it. */
 #define FORK_AFTER ((uint64_t)4 << 20)
 
@@ -279,6 +281,21 @@ static void hash_along(struct session *x, const void *data, size_t len)
     x->hashed += len;
 }
 
+/* Space for a body of unknown length is taken ahead of it, as much again as there is: cheaper than
+ * block by block, and what is left over is given back with the hold. Where there is too little, the
+ * writes find out themselves. */
+static void allocate_ahead(struct session *x)
+{
+    struct staged *f = &x->file;
+    uint64_t step = f->length < AHEAD_MAX ? f->length : AHEAD_MAX;
+    if (store_has_room(f->store, step, NULL) < 0)
+        return;
+    if (staging_allocate(f->store->blobs, f->fd, f->length, f->length + step, NULL) == 0)
+        x->allocated = f->length + step;
+    else if (ftruncate(f->fd, (off_t)f->length) < 0) /* it may have taken a part */
+        x->allocated = f->length + step;
+}
+
 static int append(struct session *x, const void *data, size_t len, struct error *err)
 {
     struct staged *f = &x->file;
@@ -289,6 +306,8 @@ static int append(struct session *x, const void *data, size_t len, struct error 
     if (f->unflushed == 0 && f->length + len > x->allocated &&
         store_has_room(f->store, len, err) < 0)
         return -1;
+    if (f->length >= AHEAD_MIN && f->length + len > x->allocated)
+        allocate_ahead(x);
     if (fs_pwrite_all(f->fd, data, len, f->length, err) < 0)
         return err_wrap(err, "%s/incoming/%s", f->store->dir, f->row.file);
     hash_along(x, data, len);
