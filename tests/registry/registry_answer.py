@@ -28,9 +28,22 @@ class Answerer(Handler):
     """A host. serve() sets the record's kind, repo and path, starts its log, and calls
     answer_with()."""
 
+    def fitting(self, when):
+        """A fault's own condition, and that of `authorized`."""
+        return lambda fault: (
+            (not fault["authorized"] or "authorization" in self.record.headers)
+            and (when is None or when(fault)))
+
+    def take_all(self, name, when=None):
+        return super().take_all(name, when=self.fitting(when))
+
+    def take(self, name, when=None):
+        return super().take(name, when=self.fitting(when))
+
     def answer_with(self, dispatch):
         """What is switched on for the whole answer, or else what dispatch() sends."""
         self.chunked = False
+        self.switched = False
         if self.take("drop"):
             raise Cut()
         fault = self.take("stall", when=lambda f: f["before"])
@@ -45,6 +58,7 @@ class Answerer(Handler):
             raise Cut()
         fault = self.take("status")
         if fault:
+            self.switched = True
             self.switched_status(fault)
         else:
             dispatch()
@@ -116,9 +130,13 @@ class Answerer(Handler):
         return self.respond(206, headers, source, start, length)
 
     def respond(self, status, headers, source, start=0, length=None):
-        """Sends source[start:start+length] with a Content-Length, but for the switches."""
+        """Sends source[start:start+length] with a Content-Length, but for the switches. They spare
+        the errors that nobody switched on, so that no 401 on the way to a token uses them up."""
         if length is None:
             length = source.size - start
+        if status >= 400 and not self.switched:
+            return self.start_answer(status, [
+                *headers, ("Content-Length", str(length))], bytes(source.read(start, length)))
         headers = self.switched_head(headers)
         fault = self.take("endless")
         if fault:

@@ -17,6 +17,7 @@ OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+OCI_FOREIGN = "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip"
 OCI_EMPTY = "application/vnd.oci.empty.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -156,9 +157,11 @@ class Repo:
                 self.tags[tag] = manifest.digest
         return manifest
 
-    def add_image(self, layers=None, tag=None, architecture="amd64", docker=False, **more):
+    def add_image(self, layers=None, tag=None, architecture="amd64", docker=False, foreign=(),
+                  **more):
         """A container image. layers: a list of {path: bytes}, or of finished layers (bytes of a
-        gzipped tar, a path, a source), whose diff ids are then made up. more: the manifest's."""
+        gzipped tar, a path, a source), whose diff ids are then made up. foreign: {url: bytes} of
+        layers that only their URL has. more: the manifest's."""
         descriptors, diff_ids = [], []
         for layer in layers if layers is not None else [{"etc/name": b"image\n"}]:
             if isinstance(layer, dict):
@@ -167,6 +170,11 @@ class Repo:
                 diff_id = "sha256:" + to_source(layer).sha256()
             descriptors.append(self.add_blob(layer, DOCKER_LAYER if docker else OCI_LAYER))
             diff_ids.append(diff_id)
+        for url, data in dict(foreign).items():
+            descriptors.append({
+                "mediaType": DOCKER_FOREIGN if docker else OCI_FOREIGN,
+                "digest": sha256_of(data), "size": len(data), "urls": [url]})
+            diff_ids.append(sha256_of(data))
         config = self.add_blob(
             to_json({"architecture": architecture, "os": "linux", "config": {},
                      "rootfs": {"type": "layers", "diff_ids": diff_ids}}),

@@ -1,9 +1,10 @@
 """The switches of the stand-in registry: name -> the parameters it takes (True: must be given),
-beside the limits that each takes (standin_faults.LIMITS). README.md says what each does."""
+beside the limits that each takes (standin_faults.LIMITS and `authorized`). README.md says what each
+does."""
 
 AT = {"bytes": False, "fraction": False, "offset": False}
 
-FAULTS = {
+OWN = {
     # the connection and the pace
     "drop": {},
     "cut": AT,
@@ -49,3 +50,5 @@ FAULTS = {
     "page_loop": {},
     "page_next": {"url": True},
 }
+
+FAULTS = {name: {**parameters, "authorized": False} for name, parameters in OWN.items()}

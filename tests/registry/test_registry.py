@@ -68,6 +68,15 @@ class Pulling(RegistryCase):
         self.assertEqual(
             self.manifest("multi", Accept=f"{OCI_MANIFEST}, {OCI_INDEX};q=0.5").status, 200)
 
+    def test_foreign_layers(self):
+        for docker in (False, True):
+            image = self.repo.add_image(foreign={"http://example.com/l": b"theirs"}, docker=docker)
+            layer = self.manifest(image.digest).json["layers"][-1]
+            self.assertEqual((layer["digest"], layer["urls"]),
+                             (sha256_of(b"theirs"), ["http://example.com/l"]))
+            self.assertRegex(layer["mediaType"], "foreign|nondistributable")
+            self.assertEqual(self.blob(layer["digest"]).status, 404)
+
     def test_unknown(self):
         for path, status, code in (
                 ("team/app/manifests/v2", 404, "MANIFEST_UNKNOWN"),

@@ -16,7 +16,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "clients")]
 
 from registry import Authority, StandInRegistry, sha256_of  # noqa: E402
-from registry_case import LAYER, SIZE, RegistryCase, basic, send  # noqa: E402
+from registry_case import (LAYER, PASSWORD, SIZE, USER, RegistryCase, basic,  # noqa: E402
+                           send)
 from registry_proxy import ForwardProxy  # noqa: E402
 from tools import SERVERS, CannotInstall, tool  # noqa: E402
 
@@ -240,44 +241,39 @@ class Proxied(ClientCase):
             self.assertEqual(proxy.seen, [("CONNECT", registry.host)])
 
 
-class BesideDockerRegistry(ClientCase):
-    """What the real one says of the same image."""
+class DockerRegistry(ClientCase):
+    """The real one: what it says of the same image, and how it pulls through."""
 
-    def setUp(self):
-        super().setUp()
+    def run_peer(self, more=""):
+        """Its URL."""
         program = find("docker-registry")
-        port = self.free_port()
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
         config = self.scratch / "registry.yml"
-        config.write_text(PEER.format(folder=self.scratch / "peer", port=port))
+        config.write_text(PEER.format(folder=self.scratch / "peer", port=port) + more)
         with open(self.scratch / "peer.log", "wb") as log:
             peer = subprocess.Popen([program, "serve", config], stdin=subprocess.DEVNULL,
                                     stdout=log, stderr=log, env={"PATH": os.environ["PATH"]})
         self.addCleanup(peer.wait)
         self.addCleanup(peer.terminate)
-        self.peer = f"http://127.0.0.1:{port}"
-        self.wait_for(peer)
-
-    @staticmethod
-    def free_port():
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            return sock.getsockname()[1]
-
-    def wait_for(self, peer):
+        url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + START_S
         while True:
             try:
-                return send(self.peer + "/v2/")
+                send(url + "/v2/")
+                return url
             except OSError:
                 if peer.poll() is not None or time.monotonic() > deadline:
                     self.fail((self.scratch / "peer.log").read_text())
                 time.sleep(0.02)
 
     def test_headers(self):
+        peer = self.run_peer()
         self.run_client(find("skopeo"), "--insecure-policy", "copy", "-q", "--src-tls-verify=false",
                         "--dest-tls-verify=false", "--preserve-digests",
                         f"docker://{self.registry.host}/team/app:v1",
-                        f"docker://{self.peer[7:]}/team/app:v1")
+                        f"docker://{peer[7:]}/team/app:v1")
         kind = {"Accept": self.image.media_type}
         for method, path, headers in (
                 ("GET", "/v2/", {}), ("GET", "manifests/v1", kind), ("HEAD", "manifests/v1", kind),
@@ -289,20 +285,32 @@ class BesideDockerRegistry(ClientCase):
             if not path.startswith("/"):
                 path = "/v2/team/app/" + path
             ours, theirs = (send(base + path, method, **headers)
-                            for base in (self.registry.url, self.peer))
+                            for base in (self.registry.url, peer))
             self.assertEqual(ours.status, theirs.status, path)
             if ours.status == 404:  # the texts differ
                 self.assertEqual(ours.json["errors"][0]["code"],
                                  theirs.json["errors"][0]["code"])
                 continue
             self.assertEqual(self.plain(ours), self.plain(theirs), f"{method} {path}")
-            self.assertEqual(ours.body.strip(), theirs.body.strip())
+            self.assertEqual(ours.body, theirs.body)
 
     @staticmethod
     def plain(answer):
         shown = {k.lower(): v for k, v in answer.headers.items() if k.lower() not in PASSED_OVER}
         shown["content-type"] = shown.get("content-type", "").partition(";")[0]
         return shown
+
+    def test_pulls_through(self):
+        self.registry.set_options(auth="bearer", redirect_blobs=True)
+        peer = self.run_peer(f"proxy:\n  remoteurl: {self.registry.url}\n"
+                             f"  username: {USER}\n  password: {PASSWORD}\n")
+        path = f"{peer}/v2/secret/app/"
+        got = send(f"{path}manifests/v1", Accept=self.secret.media_type)
+        self.assertEqual((got.status, got.body), (200, self.secret.body))
+        for digest in self.secret.blobs:
+            self.assertEqual(sha256_of(send(f"{path}blobs/{digest}").body), digest)
+            self.assertGreater(self.registry.count("cdn", path=digest, status=200), 0)
+        self.assertGreater(self.registry.count("token", status=200), 0)
 
 
 if __name__ == "__main__":

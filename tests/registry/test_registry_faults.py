@@ -220,6 +220,7 @@ class Connections(FaultCase):
                          {"accepted": 1, "open": 1, "most": 1, "handshakes_failed": 0})
         self.assertEqual({r.connection for r in self.registry.requests()}, {1})
         self.get("/v2/")
+        self.assertEqual({r.connection for r in self.registry.requests()}, {1, 2})
         self.registry.close_connections("registry")
         self.assertEqual(connection.sock.recv(1), b"")
         connection.close()
@@ -513,6 +514,21 @@ class TokensAndListings(FaultCase):
         with self.assertRaises(ValueError):
             self.registry.set_options(no_such=1)
 
+    def test_errors_on_the_way_are_spared(self):
+        self.registry.set_options(auth="bearer")
+        cut = self.once("cut", kind="manifest", bytes=3)
+        status = self.once("status", status=429, kind="blob", authorized=True)
+        self.assertEqual((self.manifest().json["errors"][0]["code"], self.blob().status),
+                         ("UNAUTHORIZED", 401))
+        token = self.token()
+        got = self.manifest(Authorization=token)
+        self.assertEqual((got.cut, got.body), (True, self.image.body[:3]))
+        self.assertEqual(self.blob(Authorization=token).status, 429)
+        self.assertEqual((cut.hits, status.hits), (1, 1))
+        self.once("status", status=503)
+        self.once("truncate", bytes=1)
+        self.assertEqual(self.manifest().body, b"{")
+
     def test_stop_ends_holds_and_stalls(self):
         registry = StandInRegistry()
         registry.add_repo("a").add_image(tag="v1")
@@ -560,7 +576,7 @@ class Tls(FaultCase):
 
     def test_wrong_certificates(self):
         for kind, why in (("wrong_name", "IP address mismatch"), ("expired", "expired"),
-                          ("not_yet", "not yet valid"), ("self_signed", "self-signed")):
+                          ("not_yet", "not yet valid"), ("self_signed", "self.signed")):
             self.registry.use_certificate("registry", kind)
             with self.assertRaisesRegex(ssl.SSLCertVerificationError, why):
                 self.manifest(context=self.context())

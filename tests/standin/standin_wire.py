@@ -145,7 +145,7 @@ class Server(ThreadingMixIn, TCPServer):
         self.name = name
         self.tls = tls
         self.lock = threading.Lock()  # guards open and the counts
-        self.open = set()
+        self.open = {}          # socket -> its number
         self.accepted = 0       # connections so far
         self.most = 0           # open at the same time
         self.handshakes_failed = 0
@@ -153,8 +153,8 @@ class Server(ThreadingMixIn, TCPServer):
 
     def process_request(self, request, client_address):
         with self.lock:
-            self.open.add(request)
             self.accepted += 1
+            self.open[request] = self.accepted
             self.most = max(self.most, len(self.open))
         super().process_request(request, client_address)
 
@@ -171,8 +171,7 @@ class Server(ThreadingMixIn, TCPServer):
             return
         wrapped.settimeout(None)
         with self.lock:
-            self.open.discard(request)
-            self.open.add(wrapped)
+            self.open[wrapped] = self.open.pop(request, self.accepted)
         try:
             super().finish_request(wrapped, client_address)
         finally:
@@ -180,8 +179,12 @@ class Server(ThreadingMixIn, TCPServer):
 
     def shutdown_request(self, request):
         with self.lock:
-            self.open.discard(request)
+            self.open.pop(request, None)
         super().shutdown_request(request)
+
+    def number_of(self, request):
+        with self.lock:
+            return self.open.get(request)
 
     def handle_error(self, request, client_address):
         self.standin.note_error(self.name)
@@ -287,7 +290,7 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self.standin = self.server.standin
-        self.number = self.server.accepted
+        self.number = self.server.number_of(self.connection)
 
     def log_message(self, *args):
         pass
