@@ -192,14 +192,54 @@ static int none_free(const struct http_pool *p, struct error *err)
                    p->stall_timeout_s, p->max);
 }
 
-int http_pool_take(struct http_pool *p, const atomic_bool *cancel, CURL **ret, struct error *err)
+/* Under p->lock. */
+static bool has_spare(const struct http_pool *p)
 {
-    CURL *curl = NULL;
-    uint64_t end = clock_monotonic_ms() + p->stall_timeout_s * 1000, now;
+    return p->running + 1 + p->max / 4 <= p->max && !p->waiting;
+}
+
+bool http_pool_has_spare(struct http_pool *p)
+{
     pthread_mutex_lock(&p->lock);
+    bool spare = has_spare(p);
+    pthread_mutex_unlock(&p->lock);
+    return spare;
+}
+
+bool http_pool_is_wanted(struct http_pool *p)
+{
+    unsigned n = atomic_load_explicit(&p->wanted, memory_order_relaxed);
+    while (n)
+        if (atomic_compare_exchange_weak(&p->wanted, &n, n - 1))
+            return true;
+    return false;
+}
+
+/* Under p->lock. Waits for a place, until `end` at most. */
+static void wait_for_place(struct http_pool *p, const atomic_bool *cancel, uint64_t end)
+{
+    uint64_t now;
+    if (p->running < p->max)
+        return;
+    p->waiting++;
+    atomic_fetch_add(&p->wanted, 1);
     while (p->running >= p->max && !http_pool_is_cancelled(p, cancel) &&
            (now = clock_monotonic_ms()) < end)
         cond_wait_until(&p->freed, &p->lock, now + WAIT_SLICE_MS < end ? now + WAIT_SLICE_MS : end);
+    p->waiting--;
+    http_pool_is_wanted(p); /* if nobody has heard it, nobody needs to any more */
+}
+
+int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel, CURL **ret,
+                   struct error *err)
+{
+    CURL *curl = NULL;
+    pthread_mutex_lock(&p->lock);
+    if (spare && !has_spare(p)) {
+        pthread_mutex_unlock(&p->lock);
+        return err_set(err, ERR_BUSY, "no connection is to spare");
+    }
+    wait_for_place(p, cancel, clock_monotonic_ms() + p->stall_timeout_s * 1000);
     bool cancelled = http_pool_is_cancelled(p, cancel);
     if (cancelled || p->running >= p->max) {
         pthread_cond_signal(&p->freed); /* the wake-up may have been for another one */

@@ -32,18 +32,20 @@ struct http_pool {
     CURLSH *share;
     pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
 
-    pthread_mutex_t lock;      /* guards: running, idle, n_idle */
+    pthread_mutex_t lock;      /* guards: running, waiting, idle, n_idle */
     pthread_cond_t freed;      /* running went down, or cancelled */
     pthread_cond_t cancelling; /* cancelled */
-    unsigned running, max;
+    unsigned running, waiting, max;
+    atomic_uint wanted; /* places that holders of spare ones are to give up */
     CURL **idle; /* handles keep their connections between uses */
     unsigned n_idle;
 };
 
 bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel);
 /* Waits for a place, which downloads may hold for hours, and takes a handle, a used one if there is
- * one. ERR_BUSY: there was none for stall_timeout. */
-int http_pool_take(struct http_pool *p, const atomic_bool *cancel, CURL **ret, struct error *err);
+ * one. ERR_BUSY: there was none for stall_timeout, or, when only a spare one will do, now. */
+int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel, CURL **ret,
+                   struct error *err);
 /* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
  * behind and then refuses CURLOPT_BUFFERSIZE. */
 void http_pool_give(struct http_pool *p, CURL *curl, bool reusable);
