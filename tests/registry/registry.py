@@ -175,8 +175,11 @@ class StandInRegistry(StandIn):
         return self.count("registry", kind="manifest", method="GET", repo=repo, status=200)
 
     def connections(self, host):
-        """{"accepted", "open", "most", "handshakes_failed"} since the host began to serve."""
-        server = self._servers[host]
+        """{"accepted", "open", "most", "handshakes_failed"} since the host began to serve; all 0
+        while it does not."""
+        server = self._servers.get(host)
+        if not server:
+            return {"accepted": 0, "open": 0, "most": 0, "handshakes_failed": 0}
         with server.lock:
             return {"accepted": server.accepted, "open": len(server.open),
                     "most": server.most, "handshakes_failed": server.handshakes_failed}

@@ -196,10 +196,9 @@ class Answerer(Handler):
         headers = self.edit_headers("headers", headers)
         if plan.events or plan.buckets or self.chunked or extra or length > 65536:
             self.start_answer(status, headers)
-            if extra:  # the last chunk is not the end of these
-                source = Memory(bytes(source.read(start, length)) + b"+" * extra)
-                start, length = 0, length + extra
-            self.send_body(source, start, length, plan)
+            self.send_body(source, start, length, plan, last=not extra)
+            if extra:
+                self.send_body(Memory(b"+" * extra), 0, extra, Plan())
         else:
             self.start_answer(status, headers, bytes(source.read(start, length)))
 

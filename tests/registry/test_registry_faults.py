@@ -201,6 +201,7 @@ class Connections(FaultCase):
         connection.close()
         with self.assertRaises(ConnectionRefusedError):
             send(url)
+        self.assertEqual(self.registry.connections("registry")["accepted"], 0)
         self.registry.serve("registry")
         self.assertEqual(self.manifest().status, 200)
         self.registry.blackhole("registry")
@@ -355,6 +356,12 @@ class Bodies(FaultCase):
         self.once("append", bytes=5)
         got = self.blob()
         self.assertEqual((got["Content-Length"], got.body), (str(SIZE + 5), LAYER + b"+++++"))
+        self.once("append", bytes=5)
+        self.once("chunked")
+        self.assertEqual(self.blob().body, LAYER + b"+++++")
+        self.once("append", bytes=1)
+        self.assertEqual(self.manifest(method="HEAD")["Content-Length"],
+                         str(len(self.image.body) + 1))
 
     def test_length(self):
         self.once("length", delta=10)
