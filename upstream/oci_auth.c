@@ -29,6 +29,7 @@ struct grant {
     bool no_post;
     bool exchanging; /* a thread asks the token server; the others wait for `rounds` */
     uint64_t rounds; /* exchanges that have ended */
+    bool hurried;    /* the last one was given up at its caller's deadline */
     int rc;          /* of the last one: 1 token, 0 refused, -1 failed; then *why says */
     struct error why;
     char *header; /* "Bearer ...", NULL = none so far */
@@ -239,6 +240,11 @@ static int refused(struct oci_auth *a, const struct grant *g, const struct oci_c
     return 0;
 }
 
+static bool is_late(const struct oci_token_request *q)
+{
+    return q->deadline_ms && clock_monotonic_ms() + 1 >= q->deadline_ms;
+}
+
 /* As oci_token_exchange(), unless the token server is left alone; then *ret_alone is set. */
 static int ask_server(struct oci_auth *a, const struct oci_token_request *q,
                       const struct oci_credential *c, struct oci_token *ret, bool *ret_no_post,
@@ -248,20 +254,27 @@ static int ask_server(struct oci_auth *a, const struct oci_token_request *q,
     if (*ret_alone)
         return -1;
     int rc = oci_token_exchange(a->pool, q, c, ret, ret_no_post, why);
-    if (rc < 0)
-        breaker_failure(a->breaker, clock_monotonic_ms(), why);
-    else
+    if (rc >= 0) {
         breaker_success(a->breaker);
+        return rc;
+    }
+    struct error told = *why;
+    if (is_late(q)) /* it may only be slow: one such failure among others */
+        told.code = ERR_UPSTREAM;
+    breaker_failure(a->breaker, clock_monotonic_ms(), &told);
     return rc;
 }
 
 /* One exchange; the caller has set g->exchanging and does not hold the lock. */
 static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
-                     const struct oci_credential *c)
+                     const struct oci_credential *c, uint64_t deadline_ms)
 {
     uint64_t start_ms = clock_monotonic_ms();
-    struct oci_token_request q = {
-        .realm = g->realm, .service = g->service, .scope = g->scope, .no_post = no_post};
+    struct oci_token_request q = {.realm = g->realm,
+                                  .service = g->service,
+                                  .scope = g->scope,
+                                  .no_post = no_post,
+                                  .deadline_ms = deadline_ms};
     struct oci_token token = {0};
     struct error why = ERROR_INIT;
     char *header = NULL;
@@ -284,6 +297,7 @@ static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
     g->rc = rc;
     g->why = why;
     g->no_post = no_post;
+    g->hurried = rc < 0 && why.code == ERR_TIMEOUT && is_late(&q);
     g->hold_ms = 0;
     if (rc == 0)
         g->hold_ms = clock_monotonic_ms() + FRESH_MS;
@@ -323,29 +337,34 @@ static int outcome(struct oci_auth *a, const struct grant *g, const char *sent,
 
 /* Sees to it that an exchange ends, this thread's or the one that is under way. Under the lock. */
 static int ask(struct oci_auth *a, struct grant *g, const struct oci_credential *c,
-               struct error *err)
+               uint64_t deadline_ms, struct error *err)
 {
-    uint64_t patience_ms = 2 * http_pool_patience_ms(a->pool); /* POST and GET */
-    uint64_t round = g->rounds, end_ms = clock_monotonic_ms() + patience_ms;
-    if (!g->exchanging) {
-        bool no_post = g->no_post;
-        g->exchanging = true;
-        pthread_mutex_unlock(&a->lock);
-        exchange(a, g, no_post, c);
-        pthread_mutex_lock(&a->lock);
+    uint64_t start_ms = clock_monotonic_ms();
+    uint64_t end_ms = start_ms + 2 * http_pool_patience_ms(a->pool); /* POST and GET */
+    if (deadline_ms && deadline_ms < end_ms)
+        end_ms = deadline_ms;
+    while (g->exchanging) {
+        uint64_t round = g->rounds, now;
+        while (g->rounds == round && (now = clock_monotonic_ms()) < end_ms)
+            cond_wait_until(&a->changed, &a->lock, end_ms);
+        if (g->rounds == round)
+            return err_set(err, ERR_TIMEOUT, "no token for %s within %" PRIu64 " ms", a->host,
+                           now - start_ms);
+        if (!g->hurried) /* else that one's time was up, not ours */
+            return 0;
     }
-    while (g->rounds == round && clock_monotonic_ms() < end_ms)
-        cond_wait_until(&a->changed, &a->lock, end_ms);
-    if (g->rounds != round)
-        return 0;
-    return err_set(err, ERR_TIMEOUT, "no token for %s within %" PRIu64 " s", a->host,
-                   patience_ms / 1000u);
+    bool no_post = g->no_post;
+    g->exchanging = true;
+    pthread_mutex_unlock(&a->lock);
+    exchange(a, g, no_post, c, deadline_ms);
+    pthread_mutex_lock(&a->lock);
+    return 0;
 }
 
 /* sent: what the registry has refused, NULL = nothing. 1, 0 (no use), -1 as oci_auth_challenged().
  * The grant is referenced by the caller. */
 static int use(struct oci_auth *a, struct grant *g, const char *sent,
-               const struct oci_credential *c, char **ret, struct error *err)
+               const struct oci_credential *c, uint64_t deadline_ms, char **ret, struct error *err)
 {
     pthread_mutex_lock(&a->lock);
     uint64_t now = clock_monotonic_ms();
@@ -358,12 +377,18 @@ static int use(struct oci_auth *a, struct grant *g, const char *sent,
     } else if (!g->exchanging && g->rc <= 0 && now < g->hold_ms) {
         rc = outcome(a, g, sent, c, ret, err);
     } else {
-        rc = ask(a, g, c, err);
+        rc = ask(a, g, c, deadline_ms, err);
         if (rc == 0)
             rc = outcome(a, g, sent, c, ret, err);
     }
     pthread_mutex_unlock(&a->lock);
     return rc;
+}
+
+/* An identity token's user name comes without a password. */
+static bool has_password(const struct oci_credential *c)
+{
+    return c->password && (*c->password || !c->identity_token);
 }
 
 static int give_basic(const struct oci_credential *c, char **ret, struct error *err)
@@ -385,7 +410,8 @@ static int give_bearer(const char *token, char **ret, struct error *err)
     return 1;
 }
 
-int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct error *err)
+int oci_auth_header_until(struct oci_auth *a, const char *scope, uint64_t deadline_ms, char **ret,
+                          struct error *err)
 {
     _cleanup_credential_ struct oci_credential c = {0};
     if (oci_credentials_get(a->credentials, &c, err) < 0)
@@ -402,16 +428,21 @@ int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct er
     }
     pthread_mutex_unlock(&a->lock);
     if (g) {
-        int rc = use(a, g, NULL, &c, ret, err);
+        int rc = use(a, g, NULL, &c, deadline_ms, ret, err);
         pthread_mutex_lock(&a->lock);
         grant_unref(a, g);
         pthread_mutex_unlock(&a->lock);
         return rc == 1 ? 0 : -1;
     }
-    if (basic && c.password)
+    if (basic && has_password(&c))
         return give_basic(&c, ret, err) < 0 ? -1 : 0;
     *ret = NULL;
     return 0;
+}
+
+int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct error *err)
+{
+    return oci_auth_header_until(a, scope, 0, ret, err);
 }
 
 /* ---- challenges ------------------------------------------------------------------------------ */
@@ -429,7 +460,7 @@ static int answer_basic(struct oci_auth *a, const char *scope, const char *sent,
                         const struct oci_credential *c, char **ret, struct error *err)
 {
     _cleanup_free_ char *header = NULL;
-    if (!c->password)
+    if (!has_password(c))
         return no_use(a, err, "wants a user name and a password");
     if (give_basic(c, &header, err) < 0)
         return -1;
@@ -444,8 +475,8 @@ static int answer_basic(struct oci_auth *a, const char *scope, const char *sent,
 }
 
 static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent,
-                         const struct oci_challenge *b, const struct oci_credential *c, char **ret,
-                         struct error *err)
+                         const struct oci_challenge *b, const struct oci_credential *c,
+                         uint64_t deadline_ms, char **ret, struct error *err)
 {
     _cleanup_free_ char *realm = http_resolve_location(a->url, b->realm);
     if (!realm) {
@@ -470,7 +501,7 @@ static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent
     pthread_mutex_unlock(&a->lock);
     if (rc < 0)
         return err_set(err, ERR_NOMEM, "out of memory for a token");
-    rc = use(a, g, sent, c, ret, err);
+    rc = use(a, g, sent, c, deadline_ms, ret, err);
     pthread_mutex_lock(&a->lock);
     grant_unref(a, g);
     pthread_mutex_unlock(&a->lock);
@@ -489,8 +520,9 @@ static int answer_registry_token(struct oci_auth *a, const char *sent,
     return 1;
 }
 
-int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,
-                        const struct http_response *r, char **ret, struct error *err)
+int oci_auth_challenged_until(struct oci_auth *a, const char *scope, const char *sent,
+                              const struct http_response *r, uint64_t deadline_ms, char **ret,
+                              struct error *err)
 {
     _cleanup_credential_ struct oci_credential c = {0};
     _cleanup_(oci_challenges_done) struct oci_challenges challenges = {0};
@@ -511,5 +543,11 @@ int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,
     }
     if (best->scheme == OCI_SCHEME_BASIC)
         return answer_basic(a, scope, sent, &c, ret, err);
-    return answer_bearer(a, scope, sent, best, &c, ret, err);
+    return answer_bearer(a, scope, sent, best, &c, deadline_ms, ret, err);
+}
+
+int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,
+                        const struct http_response *r, char **ret, struct error *err)
+{
+    return oci_auth_challenged_until(a, scope, sent, r, 0, ret, err);
 }

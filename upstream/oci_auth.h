@@ -55,4 +55,12 @@ int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct er
 int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,
                         const struct http_response *r, char **ret, struct error *err);
 
+/* The same, but with ERR_TIMEOUT when the token server has not answered by deadline_ms (monotonic;
+ * 0 = none, and then the pool's own time limits count). */
+int oci_auth_header_until(struct oci_auth *a, const char *scope, uint64_t deadline_ms, char **ret,
+                          struct error *err);
+int oci_auth_challenged_until(struct oci_auth *a, const char *scope, const char *sent,
+                              const struct http_response *r, uint64_t deadline_ms, char **ret,
+                              struct error *err);
+
 #endif

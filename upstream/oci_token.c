@@ -88,9 +88,10 @@ static int put_scopes(struct strbuf *b, const char *scope)
     return 0;
 }
 
-static int ask(struct http_pool *p, struct http_request *q, struct http_response **ret,
-               struct error *err)
+static int ask(struct http_pool *p, struct http_request *q, uint64_t deadline_ms,
+               struct http_response **ret, struct error *err)
 {
+    q->deadline_ms = deadline_ms;
     q->accept = "application/json";
     q->max_body = OCI_TOKEN_ANSWER_MAX;
     if (http_perform(p, q, ret, err) == 0)
@@ -122,7 +123,7 @@ static int get(struct http_pool *p, const struct oci_token_request *q,
         return err_set(err, ERR_NOMEM, "out of memory for a token request");
     struct http_request http = {
         .method = "GET", .url = url.data, .authorization = secret ? basic.data : NULL};
-    return ask(p, &http, ret, err);
+    return ask(p, &http, q->deadline_ms, ret, err);
 }
 
 static int post(struct http_pool *p, const struct oci_token_request *q,
@@ -141,7 +142,7 @@ static int post(struct http_pool *p, const struct oci_token_request *q,
                                 .body = form.data,
                                 .body_len = form.len,
                                 .content_type = "application/x-www-form-urlencoded"};
-    return ask(p, &http, ret, err);
+    return ask(p, &http, q->deadline_ms, ret, err);
 }
 
 /* A status that brings no token. What the server says about it is left out: it may hold anything

@@ -13,10 +13,11 @@
 #define OCI_TOKEN_LIFE_MAX_S 86400u
 
 struct oci_token_request {
-    const char *realm;   /* an absolute URL */
-    const char *service; /* NULL = not given */
-    const char *scope;   /* words with a space between them; NULL or "" = none */
-    bool no_post;        /* the server is known not to take POST */
+    const char *realm;    /* an absolute URL */
+    const char *service;  /* NULL = not given */
+    const char *scope;    /* words with a space between them; NULL or "" = none */
+    bool no_post;         /* the server is known not to take POST */
+    uint64_t deadline_ms; /* monotonic; 0 = none */
 };
 
 struct oci_token {

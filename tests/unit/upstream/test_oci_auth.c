@@ -384,6 +384,14 @@ Test(oci_auth, basic_once_it_was_asked_for)
     end(w);
 }
 
+Test(oci_auth, an_identity_token_is_no_password)
+{
+    struct world *w;
+    identity_config(&w);
+    expect_no_use(w, NULL, "Basic realm=\"x\"", ERR_UNAUTHORIZED);
+    end(w);
+}
+
 Test(oci_auth, basic_without_a_login)
 {
     struct world *w = world((struct oci_auth_options){0});
@@ -508,6 +516,68 @@ Test(oci_auth, a_token_server_that_is_down_is_left_alone)
     token_step(w, "GET /token", "t1", 300);
     expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
     cr_assert_eq(script_count(w->s), 2);
+    end(w);
+}
+
+Test(oci_auth, gives_up_at_the_callers_deadline)
+{
+    struct world *w = world((struct oci_auth_options){0});
+    const char *values[] = {bearer(w, SCOPE), NULL};
+    _cleanup_response_ struct http_response *r = answer_401(values);
+    _cleanup_free_ char *got = NULL;
+    struct error err = ERROR_INIT;
+    script_add(w->s, "GET /token", "", SCRIPT_STALL);
+    cr_assert_eq(
+        oci_auth_challenged_until(w->auth, SCOPE, NULL, r, clock_monotonic_ms() + 100, &got, &err),
+        -1);
+    cr_assert_eq(err.code, ERR_TIMEOUT, "%s", err.text);
+    /* one who has time is not kept away by that */
+    token_step(w, "GET /token", "t1", 300);
+    expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
+    skew_s += 301;
+    script_add(w->s, "GET /token", "", SCRIPT_STALL);
+    cr_assert_eq(oci_auth_header_until(w->auth, SCOPE, clock_monotonic_ms() + 100, &got, &err), -1);
+    cr_assert_eq(err.code, ERR_TIMEOUT, "%s", err.text);
+    end(w);
+}
+
+struct waiting {
+    struct world *w;
+    pthread_t thread;
+    uint64_t for_ms;
+    struct error err;
+    int rc;
+    char *got;
+};
+
+static void *wait_one(void *ctx)
+{
+    struct waiting *x = ctx;
+    x->rc = oci_auth_header_until(
+        x->w->auth, SCOPE, x->for_ms ? clock_monotonic_ms() + x->for_ms : 0, &x->got, &x->err);
+    return NULL;
+}
+
+Test(oci_auth, one_who_has_time_outlasts_one_who_has_none)
+{
+    struct world *w = world((struct oci_auth_options){0});
+    token_step(w, "GET /token", "t1", 300);
+    expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
+    skew_s += 301;
+    script_add(w->s, "GET /token", "", SCRIPT_STALL);
+    struct waiting first = {.w = w, .for_ms = 400}, second = {.w = w};
+    cr_assert_eq(pthread_create(&first.thread, NULL, wait_one, &first), 0);
+    script_wait(w->s, 2);
+    token_step(w, "GET /token", "t2", 300);
+    cr_assert_eq(pthread_create(&second.thread, NULL, wait_one, &second), 0);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    cr_assert_eq(first.rc, -1);
+    cr_assert_eq(first.err.code, ERR_TIMEOUT, "%s", first.err.text);
+    cr_assert_eq(second.rc, 0, "%s", second.err.text);
+    cr_assert_str_eq(second.got, "Bearer t2");
+    free(second.got);
+    cr_assert_eq(script_count(w->s), 3);
     end(w);
 }
 
