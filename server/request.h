@@ -34,6 +34,8 @@ struct server {
     bool is_quiesced;             /* server_drain() and server_stop() have one caller */
     atomic_bool draining;         /* refuse, finish what runs, close connections after it */
     atomic_bool stopping;         /* cut what runs */
+    uint64_t first_id;            /* of a request; random */
+    atomic_uint_fast64_t begun;   /* requests so far */
     atomic_uint_fast64_t clients; /* open connections */
     atomic_uint large_buffers;    /* of bodies that are being received */
     atomic_size_t pushed_memory;  /* bytes of the manifests that are being received */

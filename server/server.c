@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -13,9 +14,9 @@
 #include "server/request.h"
 
 #define RESERVE_CLIENTS 64u /* above max_clients: they are told 503 instead of being reset */
-/* Half of it is one piece of a body. Every connection that is idle or stalled has touched all of it,
- * and it is wiped between two requests: 64 KiB would take 5% off the CPU time of a push, and add 16
- * to 32 MiB for each 1,000 clients; 128 KiB costs manifests 5% of their rate as well. */
+/* Half of it is one piece of a body. Every connection that is idle or stalled has touched all of
+ * it, and it is wiped between two requests: 64 KiB would take 5% off the CPU time of a push, and
+ * add 16 to 32 MiB for each 1,000 clients; 128 KiB costs manifests 5% of their rate as well. */
 #define CONNECTION_MEMORY (32u * 1024)
 
 /* Only address space until it is touched; imports (curl, TLS, JSON) run on these threads. The
@@ -108,6 +109,8 @@ static struct server *server_alloc(const struct config *c, struct store *store, 
         free(s);
         return NULL;
     }
+    if (getrandom(&s->first_id, sizeof(s->first_id), 0) != sizeof(s->first_id))
+        s->first_id = clock_monotonic_us(); /* no entropy: unlike the last server's will do */
     s->config = c;
     s->store = store;
     s->upstreams = u;
