@@ -4,7 +4,8 @@ comes there, and holds the next start to what clients were told (expectations.py
 
 weighbridge_faults (kill_at.c) is the program that dies; WEIGHBRIDGE_FAULTS_BIN names it. What
 starts on the same data behind it is the plain one. The points are read from the source: one that no client
-can bring the server to fails here."""
+can bring the server to fails here. What only a registry upstream brings a server to is killed at by
+storage's unit tests."""
 
 import concurrent.futures
 import glob
@@ -42,12 +43,19 @@ def faults_binary():
     return path
 
 
-def points():
+def named(pattern, *folder):
     found = set()
-    for path in glob.glob(os.path.join(ROOT, "storage", "*.c")):
+    for path in glob.glob(os.path.join(ROOT, *folder, "*.c")):
         with open(path, encoding="utf-8") as f:
-            found.update(re.findall(r'fault_point\("([a-z_.]+)"\)', f.read()))
-    return sorted(found)
+            found.update(re.findall(pattern, f.read()))
+    return found
+
+
+def points():
+    """All but those of upstreams that unit tests name."""
+    found = named(r'fault_point\("([a-z_.]+)"\)', "storage")
+    tested = named(r'"(referrers\.[a-z_.]+)"', "tests", "unit", "storage")
+    return sorted(found - tested)
 
 
 class Points(EndToEnd):
