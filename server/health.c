@@ -16,23 +16,40 @@ enum MHD_Result health_serve(struct request *q)
     return reply_text(q, 200, "text/plain; charset=utf-8", &body);
 }
 
+/* After a write that failed at the wrong moment LMDB lets nobody read any more until a restart. */
+static int check_metadata(struct store *s, struct error *err)
+{
+    _cleanup_(name_list_done) struct name_list list = {0};
+    return store_repositories(s, NULL, 1, &list, err);
+}
+
 /* Degraded is still ready: what is held is served, and taking the replica out of rotation would
  * only move the load to others. */
 enum MHD_Result ready_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
-    bool draining = atomic_load(&q->server->draining);
-    bool has_room = store_has_room(q->server->store, 0, &err) == 0;
+    const char *status = "ready";
+    bool is_out = true;
+    if (atomic_load(&q->server->draining)) {
+        status = "draining";
+        err_set(&err, ERR_CANCELLED, "the server is shutting down");
+    } else if (check_metadata(q->server->store, &err) < 0) {
+        status = "failed";
+    } else {
+        is_out = false;
+        if (store_has_room(q->server->store, 0, &err) < 0)
+            status = "degraded";
+    }
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_putc(&body, '{');
     json_put_key(&body, "status");
-    json_put_string(&body, draining ? "draining" : has_room ? "ready" : "degraded");
-    if (draining || !has_room) {
+    json_put_string(&body, status);
+    if (err.code != ERR_NONE) {
         json_put_key(&body, "reason");
-        json_put_string(&body, draining ? "the server is shutting down" : err.text);
+        json_put_string(&body, err.text);
     }
     strbuf_puts(&body, "}\n");
-    return reply_text(q, draining ? 503 : 200, "application/json", &body);
+    return reply_text(q, is_out ? 503 : 200, "application/json", &body);
 }
 
 static void simple(struct strbuf *to, const char *name, const char *type, const char *help,

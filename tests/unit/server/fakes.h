@@ -45,7 +45,8 @@ static const char *fake_warning = "";
 static const char fake_manifest[] = "{\"schemaVersion\":2}";
 static atomic_uint fake_asked; /* calls that would have gone to an upstream */
 static atomic_uint fake_removed;
-static bool fake_full; /* the disk is below its floor */
+static bool fake_full;       /* the disk is below its floor */
+static bool fake_unreadable; /* the metadata is */
 
 static void fake_blob_init(struct fake_blob *b, uint64_t size, bool held, uint64_t seed)
 {
@@ -287,7 +288,8 @@ int store_repositories(struct store *s, const char *last, size_t limit, struct n
                        struct error *err)
 {
     (void)s;
-    (void)err;
+    if (fake_unreadable)
+        return err_set(err, ERR_IO, "check the disk and restart");
     fake_asked_names = limit;
     return fake_list(last, limit < 2 ? limit : 2, ret); /* small pages: the caller goes on */
 }

@@ -597,6 +597,10 @@ Test(http, health_and_metrics)
     fake_full = true;
     cr_expect_eq(request("GET", "/readyz"), 200, "hits are still served");
     cr_expect(strstr(got.body, "\"status\":\"degraded\"") && strstr(got.body, "free_floor"));
+    fake_unreadable = true;
+    cr_expect_eq(request("GET", "/readyz"), 503, "nothing is served");
+    cr_expect(strstr(got.body, "\"status\":\"failed\"") && strstr(got.body, "restart"));
+    fake_unreadable = false;
     request("GET", held_path);
     cr_expect_eq(request("GET", "/metrics"), 200);
     expect_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
