@@ -35,9 +35,14 @@ int mirror_manifest(struct mirror *m, const struct reference *r, struct manifest
 /* As store_link_get(), asking the upstream for what the repository does not have here. */
 int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
                 struct error *err);
-/* Where a transfer gets the bytes of a link with an origin of this upstream. */
-int mirror_source(struct mirror *m, const struct link *link, const struct digest *d,
+/* Where a transfer gets the bytes of a link with an origin of this upstream. Takes the link over on
+ * success. ERR_TOO_LARGE: over max_blob; ERR_NOT_FOUND: offline. */
+int mirror_source(struct mirror *m, struct link *link, const struct digest *d,
                   struct transfer_source *ret, struct error *err);
+/* What the store calls a repository: clients may leave out the part that single_names puts before
+ * names of one component. ERR_DENIED: policy. */
+int mirror_resolve(struct mirror *m, const char *repository, char full[static REPOSITORY_MAX + 1],
+                   struct error *err);
 /* Brings the stored list of a subject's referrers up to date, at most once in tag_ttl; what fails
  * is no error of the caller's (warning, 300 bytes, "" = none: the stored list may be old). */
 void mirror_referrers(struct mirror *m, const char *repository, const struct digest *subject,
