@@ -11,7 +11,7 @@
 #include "server/request.h"
 
 #define FIRST_BYTES 8192u                      /* most manifests are smaller */
-#define MEMORY_MAX ((size_t)128 * 1024 * 1024) /* of all that are being received at once */
+#define MEMORY_MAX ((size_t)128 * 1024 * 1024) /* of all larger ones that are being received */
 #define READ_MAX ((size_t)64 * 1024 * 1024)    /* for all that are being read and stored at once */
 #define READ_FACTOR 7u                         /* of a manifest of nothing but short descriptors */
 #define TAGS_MAX 100u                          /* "?tag=" of one push */
@@ -20,7 +20,7 @@
 
 struct push {
     char *body;
-    size_t len, cap; /* cap is counted in the server's pushed_memory */
+    size_t len, cap; /* counted in the server's pushed_memory, see counted() */
     size_t limit;    /* no body is longer than this */
     char (*tags)[TAG_MAX + 1];
     size_t n_tags;
@@ -43,6 +43,13 @@ static size_t memory_max(const struct request *q)
     return one > MEMORY_MAX ? (size_t)one : MEMORY_MAX;
 }
 
+/* The first bytes are everybody's without asking: large pushes that stall must not keep the small
+ * ones out, which are most. */
+static size_t counted(size_t cap)
+{
+    return cap > FIRST_BYTES ? cap - FIRST_BYTES : 0;
+}
+
 /* Counted as it comes, not as it was announced: a client that announces much and sends nothing
  * keeps nobody out. */
 static int grow(struct request *q, struct push *p, size_t need, struct error *err)
@@ -52,8 +59,8 @@ static int grow(struct request *q, struct push *p, size_t need, struct error *er
         cap = need;
     if (cap > p->limit)
         cap = p->limit;
-    size_t more = cap - p->cap;
-    if (atomic_fetch_add(&q->server->pushed_memory, more) + more > memory_max(q)) {
+    size_t more = counted(cap) - counted(p->cap);
+    if (more && atomic_fetch_add(&q->server->pushed_memory, more) + more > memory_max(q)) {
         atomic_fetch_sub(&q->server->pushed_memory, more);
         return err_set(err, ERR_BUSY,
                        "the manifests that are being pushed at this moment fill %zu MiB, the most "
@@ -72,7 +79,7 @@ static int grow(struct request *q, struct push *p, size_t need, struct error *er
 
 static void drop_body(struct server *s, struct push *p)
 {
-    atomic_fetch_sub(&s->pushed_memory, p->cap);
+    atomic_fetch_sub(&s->pushed_memory, counted(p->cap));
     free(p->body);
     p->body = NULL;
     p->len = p->cap = 0;

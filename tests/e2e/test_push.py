@@ -3,10 +3,13 @@
 deletes. Against the real server and its store."""
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
 import re
+import select
+import socket
 import sys
 import unittest
 import urllib.parse
@@ -416,6 +419,29 @@ class Hostile(PushCase):
             self.assertEqual(set(pool.map(send, bodies)), {201})
         for body in bodies[::6]:
             self.assertEqual(self.get(self.wb, sha256(body))[2], body)
+
+
+class Stalled(PushCase):
+    def test_large_pushes_that_stall_keep_no_small_one_out(self):
+        """Thirty-odd of them take all the memory for manifests that are being received, for as long
+        as a byte comes now and then."""
+        wb = self.make_weighbridge()
+        self.blob(wb, EMPTY)
+        head = (f"PUT /v2/{self.repository}/manifests/large HTTP/1.1\r\nHost: {wb.host}\r\n"
+                f"Content-Type: {IMAGE}\r\nContent-Length: {4 * MIB}\r\n\r\n").encode()
+        most = bytes(4 * MIB - 1)
+        with contextlib.ExitStack() as stack:
+            stalled = []
+            for _ in range(40):
+                connection = stack.enter_context(socket.create_connection(
+                    wb.host.split(":"), timeout=120))
+                with contextlib.suppress(ConnectionError):  # refused in the middle of it
+                    connection.sendall(head + most)
+                stalled.append(connection)
+            full, _, _ = select.select(stalled, [], [], 120)
+            self.assertIn(b" 503 ", full[0].recv(100))
+            self.push(wb, "small", image())
+        self.push(wb, "small", image())
 
 
 class Deletes(PushCase):

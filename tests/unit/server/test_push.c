@@ -405,6 +405,9 @@ Test(push, memory_for_bodies_is_bounded)
     expect_memory(others);
     cr_expect_eq(put(PUSH "latest", IMAGE("")), 201, "a small one fits");
     expect_memory(others);
+    atomic_store(&server->pushed_memory, (size_t)128 << 20);
+    cr_expect_eq(put(PUSH "latest", IMAGE("")), 201, "it needs none of it");
+    expect_memory((size_t)128 << 20);
     atomic_store(&server->pushed_memory, 0);
     cr_expect_eq(put(PUSH "latest", body.data), 201);
     expect_memory(0);
