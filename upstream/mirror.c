@@ -20,7 +20,7 @@ int mirror_new(const struct config *c, const struct config_upstream *u, struct s
         return -1;
     }
     pthread_mutex_init(&m->tag_lists.lock, NULL);
-    if (notes_init(&m->negatives, err) < 0 || notes_init(&m->listed, err) < 0 ||
+    if (notes_init(&m->negatives, err) < 0 || notes_init(&m->asked, err) < 0 ||
         oci_new(u, &m->oci, err) < 0) {
         mirror_free(m);
         return -1;
@@ -43,7 +43,7 @@ void mirror_free(struct mirror *m)
     mirror_stop(m);
     flights_end(&m->flights);
     notes_done(&m->negatives);
-    notes_done(&m->listed);
+    notes_done(&m->asked);
     tag_lists_done(&m->tag_lists);
     pthread_mutex_destroy(&m->tag_lists.lock);
     oci_free(m->oci);
@@ -100,10 +100,13 @@ bool mirror_may_be_stale(const struct error *err)
     }
 }
 
-static bool is_fresh(const struct mirror *m, const struct tag *tag)
+/* A confirmation is written some time later; until then a note of it counts. */
+static bool is_fresh(struct mirror *m, const struct question *q, const struct tag *tag)
 {
     uint64_t now = clock_wall_s();
-    return tag->checked_at <= now && now - tag->checked_at < m->config->tag_ttl_s;
+    char key[QUESTION_KEY_MAX];
+    return (tag->checked_at <= now && now - tag->checked_at < m->config->tag_ttl_s) ||
+           notes_get(&m->asked, question_key(q, key), NULL, NULL);
 }
 
 /* 1, 0 the manifest is gone from here, -1. */
@@ -179,7 +182,7 @@ static int by_tag(struct mirror *m, struct question *q, struct manifest_answer *
     int known = store_tag_get(m->store, q->name.full, q->tag, &tag, err);
     if (known < 0)
         return -1;
-    if (known && is_fresh(m, &tag)) {
+    if (known && is_fresh(m, q, &tag)) {
         int found = from_store(m, q, &tag.digest, a, err);
         if (found)
             return found < 0 ? -1 : 0;

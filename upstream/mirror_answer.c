@@ -154,6 +154,13 @@ static bool is_local(struct mirror *m, const struct question *q)
     return local;
 }
 
+static void confirm(struct mirror *m, const struct question *q)
+{
+    char key[QUESTION_KEY_MAX];
+    store_tag_confirm(m->store, q->name.full, q->tag);
+    notes_put(&m->asked, question_key(q, key), m->config->tag_ttl_s, NULL, false);
+}
+
 /* The upstream has no such tag (any more). */
 static int drop(struct mirror *m, const struct question *q, const struct tag *known,
                 struct outcome *ret, struct error *err)
@@ -161,7 +168,7 @@ static int drop(struct mirror *m, const struct question *q, const struct tag *kn
     struct reference r = {.is_digest = false};
     char source[128];
     if (is_local(m, q)) {
-        store_tag_confirm(m->store, q->name.full, q->tag);
+        confirm(m, q);
         *ret = (struct outcome){.digest = known->digest};
         return 0;
     }
@@ -185,7 +192,7 @@ static int move(struct mirror *m, const struct question *q, const struct tag *kn
 {
     if (!known || !digest_equal(&known->digest, &held->digest))
         return keep(m, q, held, ret, err);
-    store_tag_confirm(m->store, q->name.full, q->tag);
+    confirm(m, q);
     ret->digest = held->digest;
     return 0;
 }
@@ -261,7 +268,7 @@ static int answer_referrers(struct mirror *m, const struct question *q, struct e
         rc = store_referrers_replace(m->store, q->name.full, &q->digest, list.items, list.n, err);
     referrer_list_done(&list);
     if (rc == 0)
-        notes_put(&m->listed, question_key(q, key), m->config->tag_ttl_s, NULL, false);
+        notes_put(&m->asked, question_key(q, key), m->config->tag_ttl_s, NULL, false);
     return rc;
 }
 

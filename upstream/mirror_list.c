@@ -26,7 +26,7 @@ void mirror_referrers(struct mirror *m, const char *repository, const struct dig
     *warning = '\0';
     if (mirror_name_of(m->config, repository, &q.name, &err) < 0)
         return;
-    if (notes_get(&m->listed, question_key(&q, key), NULL, NULL))
+    if (notes_get(&m->asked, question_key(&q, key), NULL, NULL))
         return;
     if (m->offline) {
         snprintf(warning, size,

@@ -21,8 +21,10 @@ void notes_done(struct notes *n)
 {
     if (!n->items)
         return;
-    for (size_t i = 0; i < n->n; i++)
+    for (size_t i = 0; i < n->n; i++) {
         free(n->items[i].key);
+        free(n->items[i].text);
+    }
     free(n->items);
     pthread_mutex_destroy(&n->lock);
     n->items = NULL;
@@ -64,7 +66,9 @@ void notes_put(struct notes *n, const char *key, uint64_t ttl_s, const struct er
         x->hash = text_hash(key);
     }
     x->until_ms = clock_monotonic_ms() + ttl_s * 1000u;
-    x->answer = answer ? *answer : ERROR_INIT;
+    free(x->text);
+    x->text = answer ? strdup(answer->text) : NULL;
+    x->code = answer ? answer->code : ERR_NONE;
     x->is_gone = is_gone;
     pthread_mutex_unlock(&n->lock);
 }
@@ -76,7 +80,7 @@ bool notes_get(struct notes *n, const char *key, struct error *ret, bool *ret_go
     const struct note *x = find(n, key);
     bool counts = x && now < x->until_ms;
     if (counts && ret)
-        *ret = x->answer;
+        err_set(ret, x->code, "%s", x->text ? x->text : "");
     if (counts && ret_gone)
         *ret_gone = x->is_gone;
     pthread_mutex_unlock(&n->lock);

@@ -41,8 +41,8 @@ int mirror_check_size(const struct config_upstream *c, const struct mirror_name 
  * asked (ERR_NONE). */
 struct note {
     uint64_t hash, until_ms;
-    char *key;
-    struct error answer;
+    char *key, *text;
+    enum err_code code;
     bool is_gone; /* it is the upstream's word, as opposed to a policy of ours */
 };
 struct notes {
@@ -130,7 +130,7 @@ struct mirror {
     struct oci *oci;
     struct flights flights;
     struct notes negatives; /* by question */
-    struct notes listed;    /* subjects whose referrers were asked for */
+    struct notes asked;     /* questions that need not be asked again for a while */
     struct tag_lists tag_lists;
 };
 
