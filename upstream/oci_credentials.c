@@ -11,7 +11,7 @@
 
 #define SECRET_FILE_MAX (64u << 10)
 #define DOCKER_CONFIG_MAX (1u << 20)
-/* A file that is as young as this may change once more without its times changing. */
+/* A file that changed as lately as this may change once more without its times changing. */
 #define YOUNG_S 2u
 
 enum source { SOURCE_NONE, SOURCE_INLINE, SOURCE_PASSWORD, SOURCE_TOKEN, SOURCE_DOCKER };
@@ -130,8 +130,7 @@ static int stamp_of(const char *path, struct stamp *ret, struct error *err)
                           .size = st.st_size,
                           .modified = st.st_mtim,
                           .changed = st.st_ctim};
-    ret->young = (uint64_t)st.st_mtim.tv_sec + YOUNG_S > clock_wall_s() ||
-                 (uint64_t)st.st_ctim.tv_sec + YOUNG_S > clock_wall_s();
+    ret->young = (uint64_t)st.st_ctim.tv_sec + YOUNG_S > clock_wall_s();
     return 0;
 }
 

@@ -403,6 +403,38 @@ Test(oci_auth, basic_without_a_login)
     end(w);
 }
 
+Test(oci_auth, a_token_from_a_file_is_sent_as_it_is)
+{
+    write_file(in_folder(), " tok-1\n");
+    struct world *w = world((struct oci_auth_options){.token_file = in_folder()});
+    expect_header(w, SCOPE, "Bearer tok-1");
+    expect_answer(w, NULL, bearer(w, SCOPE), "Bearer tok-1");
+    struct error err = expect_no_use(w, "Bearer tok-1", bearer(w, SCOPE), ERR_UNAUTHORIZED);
+    cr_assert(strstr(err.text, "upstreams[].token_file"), "%s", err.text);
+    cr_assert_null(strstr(err.text, "tok-1"));
+    write_file(in_folder(), "tok-2\n");
+    expect_answer(w, "Bearer tok-1", bearer(w, SCOPE), "Bearer tok-2");
+    expect_header(w, SCOPE, "Bearer tok-2");
+    cr_assert_eq(script_count(w->s), 0);
+    end(w);
+}
+
+Test(oci_auth, a_new_password_is_used_from_the_next_exchange_on)
+{
+    write_file(in_folder(), "old");
+    struct world *w =
+        world((struct oci_auth_options){.username = "u", .password_file = in_folder()});
+    token_step(w, "GET /token", "t1", 300);
+    expect_answer(w, NULL, bearer(w, SCOPE), "Bearer t1");
+    cr_assert(script_saw(w->s, "\r\nAuthorization: Basic dTpvbGQ=\r\n"));
+    write_file(in_folder(), "new");
+    skew_s += 301;
+    token_step(w, "GET /token", "t2", 300);
+    expect_header(w, SCOPE, "Bearer t2");
+    cr_assert(script_saw(w->s, "\r\nAuthorization: Basic dTpuZXc=\r\n"));
+    end(w);
+}
+
 /* ---- where a login may go -------------------------------------------------------------------- */
 
 Test(oci_auth, no_login_goes_over_plain_http_for_an_https_registry)

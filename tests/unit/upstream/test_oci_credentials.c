@@ -3,9 +3,23 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "upstream/oci_credentials.h"
+
+/* A wall clock that can be put forward: files get older than they are. */
+static time_t skew_s;
+
+time_t time(time_t *t)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    now.tv_sec += skew_s;
+    if (t)
+        *t = now.tv_sec;
+    return now.tv_sec;
+}
 
 /* ---- docker's config.json -------------------------------------------------------------------- */
 
@@ -211,7 +225,7 @@ Test(oci_credentials, reads_a_password_file_when_it_changes)
         make((struct oci_auth_options){.username = "u", .password_file = path});
     expect_password(c, "first word");
     expect_advice(c, "check upstreams[].password_file");
-    /* the same length and the same times: only the inode's own time tells */
+    /* the same length, and the file's age alone does not tell either */
     write_file(" \n other word\r\n", 100);
     expect_password(c, "other word");
     /* renamed into place, as secrets are */
@@ -221,6 +235,43 @@ Test(oci_credentials, reads_a_password_file_when_it_changes)
     cr_assert(f && fputs("third", f) >= 0 && fclose(f) == 0);
     cr_assert_eq(rename(next, path), 0);
     expect_password(c, "third");
+    oci_credentials_free(c);
+}
+
+Test(oci_credentials, sees_a_change_of_an_old_file_that_hides_its_time)
+{
+    struct stat before, now;
+    struct timeval times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    skew_s = 1000; /* old, so that it is not read again on suspicion */
+    write_file("first", 100);
+    cr_assert_eq(utimes(path, times), 0);
+    struct oci_credentials *c =
+        make((struct oci_auth_options){.username = "u", .password_file = path});
+    expect_password(c, "first");
+    cr_assert_eq(stat(path, &before), 0);
+    do { /* until the kernel's coarse clock has ticked */
+        write_file("other", 100);
+        cr_assert_eq(utimes(path, times), 0);
+        cr_assert_eq(stat(path, &now), 0);
+    } while (now.st_ctim.tv_sec == before.st_ctim.tv_sec &&
+             now.st_ctim.tv_nsec == before.st_ctim.tv_nsec);
+    cr_assert(now.st_ino == before.st_ino && now.st_size == before.st_size &&
+              now.st_mtim.tv_sec == before.st_mtim.tv_sec);
+    expect_password(c, "other");
+    oci_credentials_free(c);
+}
+
+Test(oci_credentials, sees_changes_between_two_ticks_of_the_clock)
+{
+    const struct timeval times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    write_file("start", 100);
+    struct oci_credentials *c =
+        make((struct oci_auth_options){.username = "u", .password_file = path});
+    for (int i = 0; i < 100; i++) {
+        write_file(i % 2 ? "first" : "other", 100);
+        cr_assert_eq(utimes(path, times), 0);
+        expect_password(c, i % 2 ? "first" : "other");
+    }
     oci_credentials_free(c);
 }
 
