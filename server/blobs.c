@@ -190,7 +190,7 @@ static enum MHD_Result get_blob(struct request *q, struct blob_request *br)
     struct error err = ERROR_INIT;
     _cleanup_(close_reader) struct reader *reader = NULL;
     if (reader_open(q->server->upstreams, q->route.ref.repository, &q->route.ref.digest, br->first,
-                    &reader, &err) < 0)
+                    br->first + br->length, &reader, &err) < 0)
         return reply_error(q, RESOURCE_BLOB, &err);
     uint64_t size = reader_size(reader);
     q->cache = cache_word(reader_kind(reader));

@@ -16,7 +16,13 @@ struct reader {
     uint64_t size;
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
+    uint64_t first, end;       /* what will be read */
 };
+
+static bool is_part(const struct reader *r)
+{
+    return r->first > 0 || r->end < r->size;
+}
 
 /* ---- where a Hub file's bytes come from ---------------------------------------------------- */
 
@@ -65,6 +71,8 @@ static int hub_source_make(struct upstreams *u, struct link *link, const struct 
         .upstream = hub_config(h)->prefix,
         .pool = hub_pool(h),
         .retries = hub_config(h)->retries,
+        .max_connections = hub_config(h)->connections_per_blob,
+        .limiter = upstreams_limiter_of(u, hub_config(h)),
         .locate = hub_source_locate,
         .release = hub_source_release,
         .ctx = s,
@@ -124,6 +132,8 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
         return -1;
     if (transfer_size(r->transfer) != size)
         return transfer_sizes_differ(transfer_size(r->transfer), size, err);
+    if (is_part(r))
+        transfer_hurry(r->transfer, r->first, r->end);
     int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
                            clock_monotonic_ms() + START_WAIT_MS, &have, err);
     if (rc == 0) {
@@ -149,6 +159,8 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
     if (found <= 0)
         return found < 0 ? -1 : no_link(repository, d, err);
     r->size = link.size;
+    if (r->end > r->size)
+        r->end = r->size;
     int held = store_blob_open(u->store, d, &r->blob, err);
     int rc = held < 0 ? -1 : 0;
     if (held > 0) {
@@ -163,11 +175,13 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
 }
 
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
-                struct reader **ret, struct error *err)
+                uint64_t end, struct reader **ret, struct error *err)
 {
     struct reader *r = calloc(1, sizeof(*r));
     if (!r)
         return err_set(err, ERR_NOMEM, "out of memory for a reader");
+    r->first = first;
+    r->end = end;
     if (open_blob(u, repository, d, r, err) < 0 || refuse_suspect(u, d, first, err) < 0) {
         reader_close(r);
         return -1;
@@ -215,16 +229,18 @@ ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, un
         return 0;
     if (r->blob)
         return blob_read(r->blob, offset, buf, len, err);
-    uint64_t have;
-    int rc = transfer_wait(r->transfer, offset, TRANSFER_DONE, clock_monotonic_ms() + wait_ms,
-                           &have, err);
+    uint64_t have, deadline_ms = clock_monotonic_ms() + wait_ms;
+    int rc = is_part(r)
+                 ? transfer_wait_part(r->transfer, offset, r->end, deadline_ms, &have, err)
+                 : transfer_wait(r->transfer, offset, TRANSFER_DONE, deadline_ms, &have, err);
     if (rc < 0)
         return -1;
     if (rc == 0) {
         *ret_waiting = true;
         return 0;
     }
-    return transfer_read(r->transfer, offset, buf, len, err);
+    return is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
+                      : transfer_read(r->transfer, offset, buf, len, err);
 }
 
 void reader_close(struct reader *r)

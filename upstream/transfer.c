@@ -42,7 +42,7 @@ void transfers_stop(struct transfers *t)
     t->stopping = true;
     for (size_t i = 0; i < TRANSFER_BUCKETS; i++)
         for (struct transfer *x = t->buckets[i]; x; x = x->next)
-            atomic_store(&x->cancel, true);
+            transfer_cancel(x);
     pthread_cond_broadcast(&t->changed);
     while (t->threads)
         pthread_cond_wait(&t->changed, &t->lock);
@@ -84,9 +84,12 @@ static void destroy(struct transfer *x)
 {
     source_release(&x->source);
     blob_close(x->blob);
-    free(x->buffer);
     hasher_free(x->hasher);
+    http_location_done(&x->location);
+    free(x->direct);
+    free(x->here.items);
     pthread_cond_destroy(&x->cond);
+    pthread_mutex_destroy(&x->writing);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }
@@ -99,7 +102,7 @@ static void drop_reference(struct transfer *x, bool reader)
      * threads that clients can leave behind. */
     if (reader && --x->readers == 0 && x->state < TRANSFER_DONE &&
         !(x->table->options.finish_abandoned && x->has_slot))
-        atomic_store(&x->cancel, true);
+        transfer_cancel(x);
     pthread_mutex_unlock(&x->lock);
     if (last)
         destroy(x);
@@ -145,7 +148,9 @@ static struct transfer *transfer_make(struct transfers *t, const struct digest *
     x->size = size;
     x->refs = 2; /* the first reader's and the thread's */
     x->readers = 1;
+    x->target = 1;
     pthread_mutex_init(&x->lock, NULL);
+    pthread_mutex_init(&x->writing, NULL);
     return x;
 }
 
@@ -177,25 +182,43 @@ void transfer_advance(struct transfer *x, enum transfer_state state)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Readers may have everything that is hashed, short of the withheld end. */
-void transfer_publish(struct transfer *x, uint64_t hashed)
+void transfer_publish(struct transfer *x)
 {
     uint64_t limit = x->size > TRANSFER_WITHHELD ? x->size - TRANSFER_WITHHELD : 0;
-    uint64_t have = hashed < limit ? hashed : limit;
+    uint64_t have = x->hashed < limit ? x->hashed : limit;
+    if (x->state >= TRANSFER_DONE || have <= x->have)
+        return;
+    x->have = have;
+    if (x->state < TRANSFER_RUNNING)
+        x->state = TRANSFER_RUNNING;
+    pthread_cond_broadcast(&x->cond);
+}
+
+void transfer_cancel(struct transfer *x)
+{
+    atomic_store(&x->cancel, true);
+    atomic_store(&x->halt, true);
+}
+
+/* Bytes that a reader was given before they were hashed, and that are given up now: what comes in
+ * their place another time can not vouch for them. */
+static void suspect(struct transfer *x, const struct error *error)
+{
     pthread_mutex_lock(&x->lock);
-    if (x->state < TRANSFER_DONE && have > x->have) {
-        x->have = have;
-        if (x->state < TRANSFER_RUNNING)
-            x->state = TRANSFER_RUNNING;
-        pthread_cond_broadcast(&x->cond);
-    }
+    bool lost = x->given > extents_end(&x->here, 0);
     pthread_mutex_unlock(&x->lock);
+    struct error ignored;
+    if (lost && error->code != ERR_DIGEST_MISMATCH)
+        store_mismatch_put(x->table->store, &x->digest, clock_wall_s() + TRANSFER_MISMATCH_S,
+                           &ignored);
 }
 
 /* The end, either way: readers first learn of it, then the writer goes (no read is in it any more),
  * then the table forgets it. */
 static void finish(struct transfer *x, struct blob *blob, const struct error *error)
 {
+    if (!blob)
+        suspect(x, error);
     pthread_mutex_lock(&x->lock);
     x->blob = blob;
     if (blob) {
@@ -214,19 +237,29 @@ static void finish(struct transfer *x, struct blob *blob, const struct error *er
     writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH);
 }
 
-static int wait_for_slot(struct transfer *x, struct error *err)
+/* A slot is for the whole file. What a reader wants at once does not wait for one. */
+int transfer_take_slot(struct transfer *x, struct error *err)
 {
     struct transfers *t = x->table;
+    bool wanted = false;
     pthread_mutex_lock(&t->lock);
-    while (!atomic_load(&x->cancel) && t->running >= t->options.max_running)
+    for (;;) {
+        bool free = t->running < t->options.max_running, cancelled = atomic_load(&x->cancel);
+        pthread_mutex_lock(&x->lock);
+        wanted = x->n_wants > 0;
+        x->has_slot = free && !cancelled;
+        if (x->has_slot)
+            x->n_wants = 0; /* the readers see for themselves what comes too late */
+        pthread_mutex_unlock(&x->lock);
+        if (free || cancelled || wanted)
+            break;
         cond_wait_until(&t->changed, &t->lock, clock_monotonic_ms() + 1000);
-    pthread_mutex_lock(&x->lock);
-    x->has_slot = !atomic_load(&x->cancel);
-    pthread_mutex_unlock(&x->lock);
+    }
     t->running += x->has_slot;
     pthread_mutex_unlock(&t->lock);
-    return x->has_slot ? 0
-                       : err_set(err, ERR_CANCELLED, "the transfer was stopped before it began");
+    return x->has_slot || (wanted && !atomic_load(&x->cancel))
+               ? 0
+               : err_set(err, ERR_CANCELLED, "the transfer was stopped before it began");
 }
 
 /* ---- the thread --------------------------------------------------------------------------- */
@@ -257,7 +290,7 @@ static int already_held(struct transfer *x, struct blob **ret, struct error *err
 
 static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
 {
-    if (wait_for_slot(x, err) < 0)
+    if (transfer_take_slot(x, err) < 0)
         return -1;
     int held = already_held(x, ret_blob, err);
     if (held)
@@ -286,7 +319,7 @@ static void *thread_main(void *arg)
     finish(x, blob, &error);
     unlist(x);
     if (t->ended)
-        t->ended(t->ended_ctx, x->source.upstream, &x->digest, x->size, x->received,
+        t->ended(t->ended_ctx, x->source.upstream, &x->digest, x->size, atomic_load(&x->received),
                  clock_monotonic_ms() - began, rc < 0 ? &error : NULL);
     drop_reference(x, false);
 
@@ -297,7 +330,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static int start_thread(struct transfer *x)
+int transfer_thread(void *(*body)(void *), void *arg)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -305,8 +338,8 @@ static int start_thread(struct transfer *x)
     if (rc)
         return rc;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, 1u << 20);
-    rc = pthread_create(&thread, &attr, thread_main, x);
+    pthread_attr_setstacksize(&attr, TRANSFER_STACK);
+    rc = pthread_create(&thread, &attr, body, arg);
     pthread_attr_destroy(&attr);
     return rc;
 }
@@ -320,7 +353,7 @@ static struct transfer *start(struct transfers *t, const struct digest *d, uint6
         return NULL;
     x->source = *source;
     *source = (struct transfer_source){0};
-    int failed = start_thread(x);
+    int failed = transfer_thread(thread_main, x);
     if (failed) {
         destroy(x);
         errno = failed;
@@ -370,69 +403,6 @@ int transfer_find(struct transfers *t, const struct digest *d, struct transfer *
     if (found)
         *ret = x;
     return found;
-}
-
-/* ---- readers ------------------------------------------------------------------------------ */
-
-uint64_t transfer_size(const struct transfer *x)
-{
-    return x->size;
-}
-
-int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
-                  uint64_t deadline_ms, uint64_t *ret_have, struct error *err)
-{
-    int rc = 0;
-    pthread_mutex_lock(&x->lock);
-    for (;;) {
-        if (x->state == TRANSFER_FAILED) {
-            rc = -1;
-            if (err)
-                *err = x->error;
-            break;
-        }
-        if (x->have > seen || x->state >= state) {
-            rc = 1;
-            *ret_have = x->have;
-            break;
-        }
-        if (clock_monotonic_ms() >= deadline_ms)
-            break;
-        cond_wait_until(&x->cond, &x->lock, deadline_ms);
-    }
-    pthread_mutex_unlock(&x->lock);
-    return rc;
-}
-
-/* The writer is read without the lock; `reads` keeps it open meanwhile. */
-ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len, struct error *err)
-{
-    pthread_mutex_lock(&x->lock);
-    if (x->state == TRANSFER_FAILED) {
-        if (err)
-            *err = x->error;
-        pthread_mutex_unlock(&x->lock);
-        return -1;
-    }
-    uint64_t left = x->have > offset ? x->have - offset : 0;
-    struct blob *blob = x->blob;
-    struct blob_writer *writer = x->writer;
-    if (len > left)
-        len = (size_t)left;
-    if (len && !blob)
-        x->reads++;
-    pthread_mutex_unlock(&x->lock);
-
-    if (!len)
-        return 0;
-    if (blob)
-        return blob_read(blob, offset, buf, len, err);
-    ssize_t n = writer_read(writer, offset, buf, len, err);
-    pthread_mutex_lock(&x->lock);
-    if (--x->reads == 0)
-        pthread_cond_broadcast(&x->cond);
-    pthread_mutex_unlock(&x->lock);
-    return n;
 }
 
 void transfers_stats(struct transfers *t, struct transfer_stats *ret)

@@ -8,10 +8,20 @@
  *     FAILED     the error says why; readers are cut, and ask again
  * The state only grows.
  *
- * Never complete a wrong file: `have` stays short of the last TRANSFER_WITHHELD bytes until the
- * whole file's digest has matched and the blob is committed (rule 2 of storage). On a mismatch the
+ * Never complete a wrong file: the last TRANSFER_WITHHELD bytes are kept back until the whole
+ * file's digest has matched and the blob is committed (rule 2 of storage). Readers of the whole
+ * file get what is hashed (`have`); a reader of a part also gets bytes that are here and not hashed
+ * yet. A byte that is here is never written again, so what was handed out is what is hashed later.
+ * So no set of ranges that covers the file can be completed before the match. On a mismatch the
  * bytes are dropped, the readers are cut short, and the store remembers the digest
- * (store_mismatch_put) so that no client resumes into other bytes.
+ * (store_mismatch_put) so that no client resumes into other bytes; the same when bytes that a
+ * reader got before they were hashed are given up for another reason.
+ *
+ * Connections: the transfer's thread brings what is missing first. For a large file further ones
+ * are added as long as each raises the rate, up to max_connections; they ask for segments, have to
+ * be answered with 206 and the first answer's ETag, and go when another request needs their place
+ * or the upstream refuses them. What a reader of a part wants far ahead of all of them is fetched
+ * over a connection of its own at once, also while the transfer waits for its place.
  *
  * A broken connection resumes by Range from what is written; a 403 of a signed URL is located
  * again; both without end as long as there is progress, and `retries` times without. A partial left
@@ -96,6 +106,19 @@ int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
 /* Bytes that have been published (offset < have), up to len. Never blocks on the network. */
 ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                       struct error *err);
+
+/* ---- readers of a part ---- */
+
+/* This reader will want [first, end): what waits for its place fetches that now. */
+void transfer_hurry(struct transfer *x, uint64_t first, uint64_t end);
+/* Sleeps until there is a byte at `at`, hashed or not, or the deadline; has bytes up to `end`
+ * fetched at once when they would take long to come. 1 with the end of what is there, 0, or -1 with
+ * the transfer's error. */
+int transfer_wait_part(struct transfer *x, uint64_t at, uint64_t end, uint64_t deadline_ms,
+                       uint64_t *ret_end, struct error *err);
+/* Of what transfer_wait_part() has found. */
+ssize_t transfer_read_part(struct transfer *x, uint64_t offset, void *buf, size_t len,
+                           struct error *err);
 
 struct transfer_stats {
     uint64_t running, readers;

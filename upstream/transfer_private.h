@@ -1,4 +1,14 @@
-/* What transfer.c (table, states, readers) and transfer_fill.c (one download) share. */
+/* What the files of a transfer share:
+ *
+ *     transfer.c          the table, states, the transfer's own thread
+ *     transfer_read.c     readers, and what they want at once
+ *     transfer_fill.c     the whole download, from the partial to the commit
+ *     transfer_claim.c    which bytes are here, and who brings which
+ *     transfer_fetch.c    one exchange with the upstream, for one claim
+ *     transfer_place.c    where the bytes are: locating, redirects, credentials
+ *     transfer_extra.c    further connections: for speed, and for readers that are far ahead
+ *     transfer_through.c  no room for the file: passing it through
+ */
 #ifndef WB_UPSTREAM_TRANSFER_PRIVATE_H
 #define WB_UPSTREAM_TRANSFER_PRIVATE_H
 
@@ -8,6 +18,12 @@
 #include "upstream/transfer.h"
 
 #define TRANSFER_BUCKETS 256
+#define TRANSFER_BUFFER (256u << 10) /* coalesces curl's 16 KiB pieces */
+#define TRANSFER_STACK (1u << 20)
+/* What a running connection will bring so soon is not asked for again. More than a buffer, so that
+ * no connection writes where it has been told to end. */
+#define TRANSFER_NEAR (1ull << 20)
+#define TRANSFER_WANTS 16
 
 struct transfers {
     struct store *store;
@@ -27,14 +43,67 @@ struct transfers {
     } stats;
 };
 
-/* Lock order: transfers.lock before transfer.lock. */
+struct span {
+    uint64_t first, end; /* [first, end) */
+};
+
+/* Sorted, apart from each other. */
+struct extents {
+    struct span *items;
+    size_t n, cap;
+};
+
+enum fetch_kind {
+    FETCH_LEAD,   /* the transfer's thread: takes what is missing first, and is the last to give up
+                   */
+    FETCH_EXTRA,  /* for speed: gives its place up as soon as somebody else wants it */
+    FETCH_WANTED, /* for a reader that is far ahead */
+};
+
+struct aim;
+
+/* One connection's work. [at, end) is its claim while it is listed. */
+struct fetch {
+    struct transfer *x;
+    enum fetch_kind kind;
+    struct fetch *next; /* guarded by x->lock, as is `end`; `at` is written under it by its own
+                           thread only */
+    uint64_t at, end;
+
+    /* its thread's own */
+    const struct aim *aim; /* of the running exchange */
+    char *buffer;
+    size_t buffered;
+    uint64_t buffered_since; /* monotonic ms of the oldest byte in it */
+    uint64_t skip;           /* leading bytes of an answer that ignored our Range */
+    uint64_t expected;       /* end of the range that the running exchange may bring */
+    bool enough;             /* we ended the exchange ourselves, with all that was wanted of it */
+    bool unfit;              /* the answer is of no use for a part of the file */
+    bool give_way;           /* somebody else needs the place */
+    bool asked_again;        /* this exchange has got a new credential */
+};
+
+/* How fast it goes with how many connections. */
+struct meter {
+    uint64_t since_ms, since_bytes, since_cpu_ms;
+    unsigned connections;      /* during this window */
+    unsigned before;           /* connections before the last growth; 0 = none was tried */
+    uint64_t before_rate;      /* and the bytes a second */
+    uint64_t settled_until_ms; /* no further try before */
+};
+
+/* Lock order: transfers.lock before transfer.lock; transfer.writing before transfer.lock. */
 struct transfer {
     struct transfers *table;
     struct transfer *next; /* guarded by table->lock */
     struct digest digest;
     uint64_t size;
     struct transfer_source source;
-    atomic_bool cancel; /* set under table->lock or lock; the thread looks from time to time */
+    atomic_bool cancel; /* nobody wants it any more; set under table->lock or lock */
+    atomic_bool halt;   /* its connections are to end: cancelled, or broken */
+    atomic_uint_fast64_t received;
+
+    pthread_mutex_t writing; /* guards: writer_write(), which is for one thread at a time */
 
     pthread_mutex_t lock; /* guards: all down to the blank line */
     pthread_cond_t cond;
@@ -45,24 +114,125 @@ struct transfer {
     unsigned refs, readers;
     unsigned reads; /* readers that are inside the writer now */
     struct blob_writer
-        *writer;       /* set before `have` first grows, cleared by the thread at the end */
-    struct blob *blob; /* once DONE */
+        *writer;         /* set before `have` first grows, cleared by the thread at the end */
+    struct blob *blob;   /* once DONE */
+    struct extents here; /* what is in the file */
+    uint64_t hashed;     /* from 0 on */
+    bool hashing;        /* one thread hashes and moves `hashed` */
+    bool lead_waits;     /* to be woken by everything that comes */
+    unsigned range_waits;
+    uint64_t given; /* end of the furthest byte that a reader got before it was hashed */
+    struct fetch *fetches;
+    unsigned threads; /* besides the transfer's own */
+    unsigned extras, wanted;
+    struct span wants[TRANSFER_WANTS];
+    unsigned n_wants;
+    uint64_t no_wants_until_ms; /* the upstream does not give single ranges now */
+    struct meter meter;
+    unsigned target;     /* connections to have */
+    bool ranges;         /* the upstream has shown that it answers them */
+    bool single;         /* one connection only: it refused or contradicted a further one */
+    bool answered;       /* the first answer has come: */
+    char etag[128];      /* its strong validator, "" = none */
+    struct error broken; /* what stopped everything, from another thread */
+    struct http_location location;
+    unsigned location_number;
+    bool locating;
+    char *direct; /* where the location redirected to, while that is good */
 
-    /* the thread's own */
-    struct hasher *hasher;
-    uint64_t written; /* hashed and in the file */
-    uint64_t received;
-    char *buffer; /* coalesces curl's 16 KiB pieces */
-    size_t buffered;
-    uint64_t buffered_since; /* monotonic ms of the oldest byte in it */
-    uint64_t skip;           /* leading bytes of an answer that ignored our Range */
-    uint64_t expected;       /* end of the range that the running exchange may bring */
+    struct hasher *hasher; /* of the thread that has `hashing` */
 };
+
+/* ---- transfer.c ------------------------------------------------------------------------------ */
+
+void transfer_advance(struct transfer *x, enum transfer_state state);
+/* Under x->lock: readers may have everything that is hashed, short of the withheld end. */
+void transfer_publish(struct transfer *x);
+/* Ends it early. */
+void transfer_cancel(struct transfer *x);
+/* Waits until it has a place among the running ones, or a reader wants something at once. */
+int transfer_take_slot(struct transfer *x, struct error *err);
+/* A detached thread with a small stack. 0 or an errno. */
+int transfer_thread(void *(*body)(void *), void *arg);
+
+/* ---- transfer_fill.c ------------------------------------------------------------------------- */
 
 /* Downloads, verifies, commits. On failure the writer is left as it is. */
 int transfer_fill(struct transfer *x, struct error *err);
+/* Something that no further attempt mends (the disk, memory): everything ends with this error. */
+void transfer_break(struct transfer *x, const struct error *why);
+/* Hashes what follows the hashed part without a hole, `blocks` buffers of it at most. */
+int transfer_hash_on(struct transfer *x, char *buffer, unsigned blocks, struct error *err);
 
-void transfer_advance(struct transfer *x, enum transfer_state state);
-void transfer_publish(struct transfer *x, uint64_t hashed);
+/* ---- transfer_claim.c ------------------------------------------------------------------------ */
+/* All under x->lock. */
+
+/* False when out of memory. */
+bool extents_add(struct extents *e, uint64_t first, uint64_t end);
+/* The end of the extent that `at` is in, `at` itself when it is in none. */
+uint64_t extents_end(const struct extents *e, uint64_t at);
+
+enum claim {
+    CLAIM_NONE, /* nothing for this kind of connection */
+    CLAIM_SOME, /* f->at and f->end are set, f is listed */
+    CLAIM_WAIT, /* others bring the rest */
+    CLAIM_ALL,  /* every byte is here */
+};
+enum claim transfer_claim(struct transfer *x, struct fetch *f);
+/* Takes f off the list: what it did not bring is open again. */
+void transfer_unclaim(struct transfer *x, struct fetch *f);
+/* How many bytes the connection that has `at` in its claim has to bring before it gets there: 0
+ * when it is here, UINT64_MAX when nobody is on the way. */
+uint64_t transfer_distance(const struct transfer *x, uint64_t at);
+
+/* ---- transfer_fetch.c ------------------------------------------------------------------------ */
+
+enum outcome {
+    OUT_PROGRESS, /* go on from where we are */
+    OUT_RETRY,    /* the connection or the upstream failed: wait, then again */
+    OUT_RELOCATE, /* the location went stale */
+    OUT_FATAL,    /* no use in trying again */
+};
+
+/* Brings what it can of [f->at, f->end). */
+enum outcome transfer_exchange(struct fetch *f, struct error *err);
+/* Takes the lock: others may have been given the rest of the claim. */
+uint64_t transfer_claim_end(struct fetch *f);
+enum outcome transfer_judge(const struct error *err);
+
+/* ---- transfer_place.c ------------------------------------------------------------------------ */
+
+/* Where to ask, and with what. */
+struct aim {
+    char *url;
+    char *base;          /* the location that it comes from */
+    char *authorization; /* for the location's own origin */
+    unsigned number;
+    bool direct;
+};
+void aim_done(struct aim *a);
+int transfer_aim(struct transfer *x, struct aim *ret, struct error *err);
+/* The answer redirects: moves the aim. */
+int transfer_follow(struct aim *a, const struct http_response *r, struct error *err);
+/* 401: 1 when there is another credential to try. */
+int transfer_challenge(struct transfer *x, struct aim *a, const struct http_response *r,
+                       struct error *err);
+/* The aim was good. */
+void transfer_remember(struct transfer *x, const struct aim *a);
+/* The aim was refused: asks the source again, or only the location where it redirects to. Somebody
+ * else may have done so meanwhile. */
+int transfer_relocate(struct transfer *x, unsigned number, struct error *err);
+unsigned transfer_location_number(struct transfer *x);
+
+/* ---- transfer_extra.c ------------------------------------------------------------------------ */
+
+/* Called with each buffer of bytes: whether further connections are worth it. */
+void transfer_measure(struct fetch *f);
+/* Under x->lock: a reader waits for [first, end). */
+void transfer_want(struct transfer *x, uint64_t first, uint64_t end);
+/* Under x->lock: sees to it that somebody fetches what readers want. */
+void transfer_serve_wants(struct transfer *x);
+/* Waits until no other thread works on it. */
+void transfer_settle(struct transfer *x);
 
 #endif

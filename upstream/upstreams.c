@@ -5,7 +5,36 @@
 
 #include "base/clock.h"
 #include "upstream/import.h"
+#include "upstream/limiter.h"
 #include "upstream/upstreams_private.h"
+
+static int make_limiters(struct upstreams *u, const struct config *c, struct error *err)
+{
+    u->limiters = calloc(c->n_upstreams + 1, sizeof(struct limiter *));
+    if (!u->limiters)
+        return err_set(err, ERR_NOMEM, "out of memory for the upstreams");
+    if (c->max_bytes_per_s && limiter_new(c->max_bytes_per_s, NULL, &u->limiter, err) < 0)
+        return -1;
+    for (size_t i = 0; i < c->n_upstreams; i++)
+        if (c->upstreams[i].max_bytes_per_s &&
+            limiter_new(c->upstreams[i].max_bytes_per_s, u->limiter, &u->limiters[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static void free_limiters(struct upstreams *u)
+{
+    for (size_t i = 0; u->limiters && i < u->config->n_upstreams; i++)
+        limiter_free(u->limiters[i]);
+    free(u->limiters);
+    limiter_free(u->limiter);
+}
+
+struct limiter *upstreams_limiter_of(struct upstreams *u, const struct config_upstream *c)
+{
+    struct limiter *own = u->limiters[c - u->config->upstreams];
+    return own ? own : u->limiter;
+}
 
 int upstreams_new(const struct config *c, struct store *s, struct upstreams **ret,
                   struct error *err)
@@ -23,6 +52,8 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
         rc = transfers_new(s, &o, &u->transfers, err);
     if (rc == 0)
         rc = importer_new(s, &u->importer, err);
+    if (rc == 0)
+        rc = make_limiters(u, c, err);
     for (size_t i = 0; rc == 0 && i < c->n_upstreams; i++) {
         if (c->upstreams[i].kind != UPSTREAM_HUGGINGFACE) {
             rc = err_set(err, ERR_UNSUPPORTED,
@@ -59,6 +90,7 @@ void upstreams_free(struct upstreams *u)
     for (size_t i = 0; i < u->n_hubs; i++)
         hub_free(u->hubs[i]);
     free(u->hubs);
+    free_limiters(u);
     free(u);
 }
 

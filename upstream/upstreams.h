@@ -37,12 +37,12 @@ int upstreams_manifest(struct upstreams *u, const struct reference *r, struct ma
 struct reader;
 enum reader_kind { READER_HIT, READER_FILL, READER_JOIN }; /* held; started or joined a transfer */
 
-/* Opens a blob of a repository for one client. `first` is the first byte that will be read (a range
- * that does not begin at 0 is refused with ERR_DIGEST_MISMATCH while the digest is under suspicion,
- * see transfer.h). For a cold blob it returns when the upstream has answered for the right object,
+/* Opens a blob of a repository for one client, who will read [first, end) (a range that does not
+ * begin at 0 is refused with ERR_DIGEST_MISMATCH while the digest is under suspicion, see
+ * transfer.h). For a cold blob it returns when the upstream has answered for the right object,
  * so that a failure is still a status. ERR_NOT_FOUND: no link in that repository. */
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
-                struct reader **ret, struct error *err);
+                uint64_t end, struct reader **ret, struct error *err);
 /* Size and presence without opening: 1 found, 0 no link, -1 (ERR_NOT_FOUND: a link, but its bytes
  * are gone and have no origin). */
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,

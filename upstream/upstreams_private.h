@@ -13,10 +13,15 @@ struct upstreams {
     struct transfers *transfers;
     struct hub **hubs; /* hubs[i] belongs to config->upstreams[i] */
     size_t n_hubs;
+    struct limiter *limiter;   /* of all upstreams; NULL = no limit */
+    struct limiter **limiters; /* limiters[i] belongs to config->upstreams[i]; NULL = none */
 };
 
 /* NULL: a local repository. */
 struct hub *upstreams_hub_of(struct upstreams *u, const char *repository);
 struct hub *upstreams_hub_named(struct upstreams *u, const char *prefix);
+
+/* What an upstream's downloads have to take from; NULL = no limit. */
+struct limiter *upstreams_limiter_of(struct upstreams *u, const struct config_upstream *c);
 
 #endif

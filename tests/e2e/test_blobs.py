@@ -322,6 +322,7 @@ class Ranges(BlobCase):
 class Crowd(BlobCase):
     """The figures of the release build: sanitizers have memory of their own."""
 
+    upstream = {"connections_per_blob": 1}  # requests are counted
     COUNT, LIMIT = 50, 100 * MIB
 
     def anonymous(self, wb):

@@ -658,7 +658,7 @@ Test(http, says_that_no_place_is_free)
     CURL *held = NULL;
     struct http_request q = {.method = "GET", .url = script_url(s, "/f?sig=secret")};
     struct http_response *r;
-    cr_assert_eq(http_pool_take(p, NULL, &held, &err), 0);
+    cr_assert_eq(http_pool_take(p, false, NULL, &held, &err), 0);
     cr_assert(http_perform(p, &q, &r, &err) < 0 && err.code == ERR_BUSY && !r, "%s", err.text);
     cr_assert(strstr(err.text, "within 1 s: all 1 are in use (upstreams[].max_connections)"), "%s",
               err.text);

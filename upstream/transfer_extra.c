@@ -1,0 +1,265 @@
+/* Further connections of a transfer: for speed, as long as each raises the rate, and for readers
+ * that want what the download would only get to later. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "upstream/transfer_private.h"
+
+#define WORTH_LEFT (64ull << 20) /* less is done before it would pay */
+#define WINDOW_MS 500u
+#define TRIAL_MS 1000u   /* the new connections have to get going first */
+#define GAIN_PERCENT 30u /* of what the new connections would bring at best */
+#define SETTLED_MS 30000u
+#define BUSY_PERCENT 60u /* a connection whose thread works so much is not held up by the wire */
+#define EXTRA_STRIKES 3u
+#define WANTED_THREADS 4u
+#define WANTED_TRIES 3u
+#define NO_WANTS_MS 5000u
+
+/* ---- threads ------------------------------------------------------------------------------ */
+
+/* Under x->lock. The thread has the transfer for as long as it is counted. */
+static bool start_thread(struct transfer *x, unsigned *kind, void *(*run)(void *))
+{
+    if (transfer_thread(run, x) != 0)
+        return false;
+    x->threads++;
+    ++*kind;
+    return true;
+}
+
+static void end_thread(struct transfer *x, unsigned *kind)
+{
+    pthread_mutex_lock(&x->lock);
+    x->threads--;
+    --*kind;
+    pthread_cond_broadcast(&x->cond);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void transfer_settle(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->n_wants = 0;
+    x->no_wants_until_ms = UINT64_MAX;
+    x->single = true;
+    while (x->threads)
+        pthread_cond_wait(&x->cond, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static bool claim(struct transfer *x, struct fetch *f)
+{
+    pthread_mutex_lock(&x->lock);
+    bool some = !atomic_load(&x->halt) && transfer_claim(x, f) == CLAIM_SOME;
+    pthread_mutex_unlock(&x->lock);
+    return some;
+}
+
+static void unclaim(struct transfer *x, struct fetch *f)
+{
+    pthread_mutex_lock(&x->lock);
+    transfer_unclaim(x, f);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- for speed ---------------------------------------------------------------------------- */
+
+static void stay_single(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->single = true;
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Whether to go on after what became of an exchange. The lead is the one who does not give up; here
+ * an upstream that refuses is taken at its word. */
+static bool extra_goes_on(struct fetch *f, enum outcome outcome, unsigned number, unsigned *strikes,
+                          const struct error *err)
+{
+    struct transfer *x = f->x;
+    if (outcome == OUT_PROGRESS && !f->unfit && !f->give_way) {
+        *strikes = 0;
+        return true;
+    }
+    if (f->unfit || outcome == OUT_FATAL || err->code == ERR_RATE_LIMITED || err->retry_after) {
+        stay_single(x);
+        return false;
+    }
+    if (f->give_way || err->code == ERR_BUSY || ++*strikes >= EXTRA_STRIKES)
+        return false;
+    struct error why = ERROR_INIT;
+    if (outcome == OUT_RELOCATE)
+        return transfer_relocate(x, number, &why) == 0;
+    return http_pool_backoff(x->source.pool, *strikes - 1, 0, &x->halt, &why) == 0;
+}
+
+static void *extra_main(void *arg)
+{
+    struct transfer *x = arg;
+    struct fetch f = {.x = x, .kind = FETCH_EXTRA, .buffer = malloc(TRANSFER_BUFFER)};
+    unsigned strikes = 0;
+    pthread_setname_np(pthread_self(), "extra");
+    for (bool go_on = f.buffer != NULL; go_on && claim(x, &f);) {
+        struct error err = ERROR_INIT;
+        unsigned number = transfer_location_number(x);
+        enum outcome outcome = transfer_exchange(&f, &err);
+        unclaim(x, &f);
+        go_on = extra_goes_on(&f, outcome, number, &strikes, &err);
+    }
+    free(f.buffer);
+    pthread_mutex_lock(&x->lock);
+    if (x->target > x->extras && x->extras) /* whoever ended was not wanted, or not worth it */
+        x->target = x->extras;
+    pthread_mutex_unlock(&x->lock);
+    end_thread(x, &x->extras);
+    return NULL;
+}
+
+static uint64_t thread_cpu_ms(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
+/* Under x->lock. */
+static void begin_window(struct transfer *x, uint64_t now)
+{
+    struct meter *m = &x->meter;
+    m->since_ms = now;
+    m->since_bytes = atomic_load_explicit(&x->received, memory_order_relaxed);
+    m->since_cpu_ms = thread_cpu_ms();
+    m->connections = 1 + x->extras;
+}
+
+/* Under x->lock. True when the last growth did not pay: fewer from here on, for a while. */
+static bool shrink(struct transfer *x, uint64_t rate, uint64_t now)
+{
+    struct meter *m = &x->meter;
+    unsigned before = m->before;
+    m->before = 0;
+    if (!before || m->connections <= before)
+        return false;
+    uint64_t best = m->before_rate / before * (m->connections - before);
+    if (rate >= m->before_rate + best * GAIN_PERCENT / 100)
+        return false;
+    x->target = before;
+    m->settled_until_ms = now + SETTLED_MS;
+    return true;
+}
+
+/* Under x->lock. As many again, so that a few windows are enough. */
+static void grow(struct transfer *x, uint64_t rate)
+{
+    unsigned running = 1 + x->extras, more = running;
+    if (more > x->source.max_connections - running)
+        more = x->source.max_connections - running;
+    x->meter.before = running;
+    x->meter.before_rate = rate;
+    if (running == 1)
+        for (struct fetch *f = x->fetches; f; f = f->next)
+            if (f->kind == FETCH_LEAD && f->end - f->at > WORTH_LEFT / 2)
+                f->end = f->at + WORTH_LEFT / 4; /* it had asked for everything */
+    while (more--)
+        if (!start_thread(x, &x->extras, extra_main))
+            break;
+    x->target = 1 + x->extras;
+}
+
+/* Under x->lock. */
+static bool may_grow(const struct transfer *x, uint64_t now)
+{
+    unsigned running = 1 + x->extras;
+    return x->ranges && !x->single && x->has_slot && running < x->source.max_connections &&
+           running >= x->target && now >= x->meter.settled_until_ms &&
+           x->size - x->hashed > WORTH_LEFT && x->state < TRANSFER_DONE && !atomic_load(&x->halt) &&
+           http_pool_has_spare(x->source.pool);
+}
+
+void transfer_measure(struct fetch *f)
+{
+    struct transfer *x = f->x;
+    if (f->kind != FETCH_LEAD || x->source.max_connections < 2 || x->size <= WORTH_LEFT)
+        return;
+    uint64_t now = clock_monotonic_ms();
+    pthread_mutex_lock(&x->lock);
+    struct meter *m = &x->meter;
+    if (!m->since_ms || m->connections != 1 + x->extras) {
+        begin_window(x, now);
+    } else if (now - m->since_ms >= (m->before ? TRIAL_MS : WINDOW_MS)) {
+        uint64_t took = now - m->since_ms;
+        uint64_t rate =
+            (atomic_load_explicit(&x->received, memory_order_relaxed) - m->since_bytes) * 1000u /
+            took;
+        bool busy = (thread_cpu_ms() - m->since_cpu_ms) * 100u >= took * BUSY_PERCENT;
+        if (!shrink(x, rate, now) && !busy && may_grow(x, now))
+            grow(x, rate);
+        begin_window(x, now);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- for readers -------------------------------------------------------------------------- */
+
+/* 0 when the claim has been brought. */
+static int bring(struct fetch *f)
+{
+    struct transfer *x = f->x;
+    for (unsigned tries = 0; tries < WANTED_TRIES && f->at < transfer_claim_end(f); tries++) {
+        struct error err = ERROR_INIT;
+        unsigned number = transfer_location_number(x);
+        enum outcome outcome = transfer_exchange(f, &err);
+        if (f->unfit || outcome == OUT_FATAL)
+            return -1;
+        if (outcome == OUT_PROGRESS)
+            continue;
+        if (outcome == OUT_RELOCATE && transfer_relocate(x, number, &err) < 0)
+            return -1;
+        if (outcome == OUT_RETRY && http_pool_backoff(x->source.pool, tries, 0, &x->halt, &err) < 0)
+            return -1;
+    }
+    return f->at < transfer_claim_end(f) ? -1 : 0;
+}
+
+static void *wanted_main(void *arg)
+{
+    struct transfer *x = arg;
+    struct fetch f = {.x = x, .kind = FETCH_WANTED, .buffer = malloc(TRANSFER_BUFFER)};
+    pthread_setname_np(pthread_self(), "wanted");
+    while (f.buffer && claim(x, &f)) {
+        int rc = bring(&f);
+        unclaim(x, &f);
+        if (rc < 0) { /* the readers get it from the lead */
+            pthread_mutex_lock(&x->lock);
+            x->no_wants_until_ms = clock_monotonic_ms() + NO_WANTS_MS;
+            x->n_wants = 0;
+            pthread_mutex_unlock(&x->lock);
+        }
+    }
+    free(f.buffer);
+    end_thread(x, &x->wanted);
+    return NULL;
+}
+
+void transfer_serve_wants(struct transfer *x)
+{
+    /* Without a slot the transfer's own thread has nothing else to do. */
+    if (x->n_wants && x->has_slot && x->writer && x->wanted < WANTED_THREADS &&
+        !atomic_load(&x->halt))
+        start_thread(x, &x->wanted, wanted_main);
+}
+
+void transfer_want(struct transfer *x, uint64_t first, uint64_t end)
+{
+    if (x->state >= TRANSFER_DONE || clock_monotonic_ms() < x->no_wants_until_ms ||
+        x->n_wants == TRANSFER_WANTS)
+        return;
+    for (unsigned i = 0; i < x->n_wants; i++)
+        if (x->wants[i].first <= first && first < x->wants[i].end)
+            return;
+    x->wants[x->n_wants++] = (struct span){.first = first, .end = end};
+    transfer_serve_wants(x);
+}

@@ -1,0 +1,169 @@
+/* Readers of a transfer: what they may have, and what is fetched for them at once. */
+#include "base/clock.h"
+#include "upstream/transfer_private.h"
+
+/* So far ahead of a connection, a reader's bytes are asked for at once; otherwise after a while, if
+ * they have not come by themselves. */
+#define FAR (16ull << 20)
+#define PATIENCE_MS 500u
+/* A reader that goes on in a part of its own finds the next bytes there. */
+#define READ_AHEAD (2ull << 20)
+
+uint64_t transfer_size(const struct transfer *x)
+{
+    return x->size;
+}
+
+static int failed(const struct transfer *x, struct error *err)
+{
+    if (err)
+        *err = x->error;
+    return -1;
+}
+
+int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
+                  uint64_t deadline_ms, uint64_t *ret_have, struct error *err)
+{
+    int rc = 0;
+    pthread_mutex_lock(&x->lock);
+    for (;;) {
+        if (x->state == TRANSFER_FAILED) {
+            rc = failed(x, err);
+            break;
+        }
+        if (x->have > seen || x->state >= state) {
+            rc = 1;
+            *ret_have = x->have;
+            break;
+        }
+        if (clock_monotonic_ms() >= deadline_ms)
+            break;
+        cond_wait_until(&x->cond, &x->lock, deadline_ms);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return rc;
+}
+
+/* ---- parts -------------------------------------------------------------------------------- */
+
+/* Under x->lock: up to where bytes can be had from `at` on. What is not hashed yet is good enough,
+ * short of the withheld end. */
+static uint64_t readable_end(const struct transfer *x, uint64_t at)
+{
+    if (x->state == TRANSFER_DONE)
+        return x->size;
+    uint64_t end = extents_end(&x->here, at);
+    uint64_t limit = x->size > TRANSFER_WITHHELD ? x->size - TRANSFER_WITHHELD : 0;
+    if (end > limit)
+        end = limit;
+    return end > x->have ? end : x->have;
+}
+
+/* Under x->lock, which is let go for a moment where the transfer's thread waits for its slot: it
+ * then waits on the table's condition. */
+static void ask(struct transfer *x, uint64_t first, uint64_t end)
+{
+    struct transfers *t = x->table;
+    if (first + TRANSFER_WITHHELD >= x->size)
+        return; /* would be withheld */
+    transfer_want(x, first, end);
+    if (x->has_slot || x->state >= TRANSFER_DONE)
+        return;
+    pthread_mutex_unlock(&x->lock);
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_lock(&x->lock);
+}
+
+void transfer_hurry(struct transfer *x, uint64_t first, uint64_t end)
+{
+    pthread_mutex_lock(&x->lock);
+    if (!x->has_slot)
+        ask(x, first, end);
+    pthread_mutex_unlock(&x->lock);
+}
+
+int transfer_wait_part(struct transfer *x, uint64_t at, uint64_t end, uint64_t deadline_ms,
+                       uint64_t *ret_end, struct error *err)
+{
+    int rc = 0;
+    uint64_t impatient_ms = clock_monotonic_ms() + PATIENCE_MS, readable, far;
+    pthread_mutex_lock(&x->lock);
+    x->range_waits++;
+    for (;;) {
+        if (x->state == TRANSFER_FAILED) {
+            rc = failed(x, err);
+            break;
+        }
+        uint64_t now = clock_monotonic_ms();
+        readable = readable_end(x, at);
+        if (readable > at || x->state == TRANSFER_DONE) {
+            rc = 1;
+            *ret_end = readable;
+            if (readable < end && readable - at < READ_AHEAD &&
+                transfer_distance(x, readable) > FAR)
+                ask(x, readable, end);
+            break;
+        }
+        if (now >= deadline_ms)
+            break;
+        far = transfer_distance(x, at);
+        if (far > FAR || (far > TRANSFER_NEAR && now >= impatient_ms))
+            ask(x, at, end);
+        cond_wait_until(&x->cond, &x->lock,
+                        now < impatient_ms && impatient_ms < deadline_ms ? impatient_ms
+                                                                         : deadline_ms);
+    }
+    x->range_waits--;
+    pthread_mutex_unlock(&x->lock);
+    return rc;
+}
+
+/* ---- bytes -------------------------------------------------------------------------------- */
+
+/* The writer is read without the lock; `reads` keeps it open meanwhile. */
+static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *buf, size_t len,
+                          struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->state == TRANSFER_FAILED) {
+        failed(x, err);
+        pthread_mutex_unlock(&x->lock);
+        return -1;
+    }
+    uint64_t end = part ? readable_end(x, offset) : x->have;
+    uint64_t left = end > offset ? end - offset : 0;
+    struct blob *blob = x->blob;
+    struct blob_writer *writer = x->writer;
+    if (len > left)
+        len = (size_t)left;
+    if (len && !blob) {
+        x->reads++;
+        if (offset + len > x->hashed && offset + len > x->given)
+            x->given = offset + len;
+    }
+    pthread_mutex_unlock(&x->lock);
+
+    if (!len)
+        return 0;
+    if (blob)
+        return blob_read(blob, offset, buf, len, err);
+    ssize_t n = writer_read(writer, offset, buf, len, err);
+    pthread_mutex_lock(&x->lock);
+    if (--x->reads == 0)
+        pthread_cond_broadcast(&x->cond);
+    pthread_mutex_unlock(&x->lock);
+    return n;
+}
+
+ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len, struct error *err)
+{
+    return read_bytes(x, false, offset, buf, len, err);
+}
+
+ssize_t transfer_read_part(struct transfer *x, uint64_t offset, void *buf, size_t len,
+                           struct error *err)
+{
+    return read_bytes(x, true, offset, buf, len, err);
+}
