@@ -194,6 +194,30 @@ const struct config_upstream *config_upstream_of(const struct config *c, const c
     return NULL;
 }
 
+static bool has_prefix(const struct config_upstream *u, const char *name)
+{
+    size_t n = strlen(u->prefix);
+    return strncasecmp(name, u->prefix, n) == 0 && name[n] == '/';
+}
+
+bool config_full_name(const struct config *c, const struct config_upstream *in, const char *name,
+                      char *buf, size_t size)
+{
+    for (size_t i = 0; !in && i < c->n_upstreams; i++)
+        if (has_prefix(&c->upstreams[i], name))
+            in = &c->upstreams[i];
+    int n;
+    if (!in) {
+        n = snprintf(buf, size, "%s", name);
+    } else {
+        const char *behind = has_prefix(in, name) ? name + strlen(in->prefix) + 1 : name;
+        const char *single = in->single_names && !strchr(behind, '/') ? in->single_names : "";
+        n = snprintf(buf, size, "%.*s/%s%s%s", (int)strlen(in->prefix),
+                     behind == name ? in->prefix : name, single, *single ? "/" : "", behind);
+    }
+    return n >= 0 && (size_t)n < size;
+}
+
 bool config_is_offline(const struct config *c, const struct config_upstream *u)
 {
     return c->offline || u->offline;

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "server/names.h"
 #include "server/range.h"
 #include "server/request.h"
 
@@ -130,7 +131,8 @@ static bool put_location(struct MHD_Response *r, const struct request *q, const 
 {
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
     request_base_url(q, &url);
-    strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.ref.as_given, digest);
+    strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.name, digest);
+    names_put_ns(q, '?', &url);
     return !strbuf_failed(&url) && reply_put(r, "Location", strbuf_str(&url));
 }
 

@@ -6,37 +6,17 @@
 #include "server/range.h"
 #include "server/request.h"
 
-#define WARNING_MAX 4096
-
-/* `299 - "text"`, the text as a quoted string of printable ASCII. */
-static void format_warning(const char *text, char *buf, size_t size)
-{
-    size_t used = (size_t)snprintf(buf, size, "299 - \"");
-    for (const unsigned char *p = (const unsigned char *)text; *p && used + 4 < size; p++) {
-        if (*p == '"' || *p == '\\')
-            buf[used++] = '\\';
-        buf[used++] = (char)(*p >= 0x20 && *p < 0x7f ? *p : '?');
-    }
-    buf[used++] = '"';
-    buf[used] = '\0';
-}
-
 static bool put_headers(const struct request *q, struct MHD_Response *r,
                         const struct manifest_answer *a, const char *digest, const char *etag,
                         bool has_body)
 {
-    char warning[WARNING_MAX];
     /* By digest the answer can never change; a tag can move at any time. */
     const char *cache = q->route.ref.is_digest ? "max-age=31536000, immutable" : "no-cache";
     bool ok = reply_put(r, "Docker-Content-Digest", digest) && reply_put(r, "ETag", etag) &&
               reply_put(r, "Cache-Control", cache);
     if (has_body)
         ok = ok && reply_put(r, "Content-Type", a->manifest.media_type);
-    if (*a->warning) {
-        format_warning(a->warning, warning, sizeof(warning));
-        ok = ok && reply_put(r, "Warning", warning);
-    }
-    return ok;
+    return ok && reply_put_warning(r, a->warning);
 }
 
 enum MHD_Result manifests_serve(struct request *q)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "model/oci_manifest.h"
+#include "server/names.h"
 #include "server/request.h"
 
 #define FIRST_BYTES 8192u                      /* most manifests are smaller */
@@ -265,8 +266,8 @@ static enum MHD_Result reply_created(struct request *q, const struct push *p,
     _cleanup_strbuf_ struct strbuf location = STRBUF_INIT;
     char text[DIGEST_TEXT_MAX], subject[DIGEST_TEXT_MAX];
     request_base_url(q, &location);
-    strbuf_printf(&location, "/v2/%s/manifests/%s", q->route.ref.as_given,
-                  digest_format(digest, text));
+    strbuf_printf(&location, "/v2/%s/manifests/%s", q->route.name, digest_format(digest, text));
+    names_put_ns(q, '?', &location);
     struct MHD_Response *r = strbuf_failed(&location) ? NULL : reply_empty(0);
     bool ok = reply_put(r, "Location", strbuf_str(&location)) &&
               reply_put(r, "Docker-Content-Digest", text);

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "model/oci_manifest.h"
+#include "server/names.h"
 #include "server/request.h"
 
 #define ENTRIES_MAX 1000u
@@ -82,7 +83,7 @@ static void put_link(const struct request *q, const struct referrers_page *page,
                      const struct digest *last, struct strbuf *to)
 {
     char digest[DIGEST_TEXT_MAX];
-    strbuf_printf(to, "</v2/%s/referrers/%s?", q->route.ref.as_given,
+    strbuf_printf(to, "</v2/%s/referrers/%s?", q->route.name,
                   digest_format(&q->route.ref.digest, digest));
     if (page->has_type) {
         strbuf_puts(to, "artifactType=");
@@ -91,7 +92,9 @@ static void put_link(const struct request *q, const struct referrers_page *page,
     }
     if (page->has_n)
         strbuf_printf(to, "n=%zu&", page->limit);
-    strbuf_printf(to, "last=%s>; rel=\"next\"", digest_format(last, digest));
+    strbuf_printf(to, "last=%s", digest_format(last, digest));
+    names_put_ns(q, '&', to);
+    strbuf_puts(to, ">; rel=\"next\"");
 }
 
 static enum MHD_Result reply_list(struct request *q, const struct referrers_page *page,

@@ -3,9 +3,29 @@
 
 #include "server/request.h"
 
+#define WARNING_MAX 4096 /* bytes, what the specification allows */
+
 bool reply_put(struct MHD_Response *r, const char *name, const char *value)
 {
     return !r || MHD_add_response_header(r, name, value) == MHD_YES;
+}
+
+/* The text as a quoted string of printable ASCII, with an end where it is too long. */
+bool reply_put_warning(struct MHD_Response *r, const char *text)
+{
+    char value[WARNING_MAX];
+    size_t used = (size_t)snprintf(value, sizeof(value), "299 - \"");
+    if (!*text)
+        return true;
+    for (const unsigned char *p = (const unsigned char *)text; *p && used + 4 < sizeof(value);
+         p++) {
+        if (*p == '"' || *p == '\\')
+            value[used++] = '\\';
+        value[used++] = (char)(*p >= 0x20 && *p < 0x7f ? *p : '?');
+    }
+    value[used++] = '"';
+    value[used] = '\0';
+    return reply_put(r, "Warning", value);
 }
 
 /* Never called by libmicrohttpd for HEAD and 304; if it ever is, nothing may be made up. */
@@ -69,7 +89,8 @@ enum MHD_Result reply_known(struct request *q, unsigned status, struct MHD_Respo
         q->must_close = true;
     bool ok = reply_put(r, "Docker-Distribution-API-Version", "registry/2.0") &&
               reply_put(r, "X-Request-Id", q->id) &&
-              reply_put(r, "X-Content-Type-Options", "nosniff");
+              reply_put(r, "X-Content-Type-Options", "nosniff") &&
+              (!q->ns_upstream || reply_put(r, "OCI-Namespace", q->ns));
     if (q->must_close || atomic_load(&q->server->draining))
         ok = reply_put(r, "Connection", "close") && ok;
     if (!ok || q->held) { /* a second answer would be a fault of ours */

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "server/framing.h"
+#include "server/names.h"
 #include "server/request.h"
 
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
@@ -191,6 +192,8 @@ static enum MHD_Result route(struct request *q)
     q->does = dispatch_find(q->route.kind, q->method);
     if (!q->does)
         return dispatch_refuse(q);
+    if (names_settle(q, &err) < 0)
+        return reply_error(q, RESOURCE_NAME, &err);
     if (q->does->takes_body)
         return q->does->handle(q);
     if (q->framing.length > BODY_DISCARD_MAX) {

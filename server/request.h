@@ -110,6 +110,10 @@ struct request {
     uint64_t received;  /* bytes of the body, for the log */
     uint64_t discarded; /* those of them that nobody wanted */
     struct route route;
+    /* What `?ns=` means (NULL = there is none), and how it was written. */
+    const struct config_upstream *ns_upstream;
+    char ns[264];
+
     const struct route_method *does; /* NULL until the headers are complete */
     unsigned status;                 /* 0 until answered */
     uint64_t body_length;            /* of the answer, 0 for HEAD and 304 */
@@ -233,6 +237,9 @@ struct MHD_Response *reply_empty(uint64_t length);
 struct MHD_Response *reply_from_text(struct strbuf *text);
 /* Adds a header unless r is NULL. False when it could not (out of memory). */
 bool reply_put(struct MHD_Response *r, const char *name, const char *value);
+
+/* `Warning: 299 - "text"`, of an answer that is one all the same; "" = none. */
+bool reply_put_warning(struct MHD_Response *r, const char *text);
 
 /* ---- one file a resource ----------------------------------------------------------------------
  */

@@ -64,6 +64,7 @@ static int parse_name(const char *s, size_t n, char name[static REPOSITORY_MAX +
                        name);
     memcpy(ret->ref.repository, lower, sizeof(lower));
     memcpy(ret->ref.as_given, name, n + 1);
+    memcpy(ret->name, name, n + 1);
     return 0;
 }
 

@@ -38,6 +38,8 @@ struct route {
     enum route_kind kind;           /* set even when the rest could not be read */
     enum resource about;            /* for the error table */
     struct reference ref;           /* tag or digest only for the kinds that have one */
+    char name[REPOSITORY_MAX + 1];  /* the repository in the URL, as the client wrote it: names.c
+                                       may find that it means another one, in `ref` */
     char upload[UPLOAD_ID_LEN + 1]; /* ROUTE_UPLOAD; empty: no id that we could have given */
 };
 

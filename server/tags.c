@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "server/names.h"
 #include "server/request.h"
 
 #define PAGE_MAX 10000u
@@ -44,6 +45,7 @@ static enum MHD_Result reply_page(struct request *q, struct strbuf *body, const 
     if (last) {
         strbuf_printf(&link, "<%s?n=%zu&last=", path, limit);
         strbuf_put_urlencoded(&link, last, "/");
+        names_put_ns(q, '&', &link);
         strbuf_puts(&link, ">; rel=\"next\"");
     }
     uint64_t n = body->len;
@@ -76,9 +78,9 @@ enum MHD_Result tags_serve(struct request *q)
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_putc(&body, '{');
     json_put_key(&body, "name");
-    json_put_string(&body, ref->as_given);
+    json_put_string(&body, q->route.name); /* by which the client has to ask again */
     put_names(&body, "tags", list.names, n);
-    snprintf(path, sizeof(path), "/v2/%s/tags/list", ref->as_given);
+    snprintf(path, sizeof(path), "/v2/%s/tags/list", q->route.name);
     return reply_page(q, &body, path, page.limit,
                       n && (list.more || n < list.n) ? list.names[n - 1] : NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/names.h"
 #include "server/range.h"
 #include "server/uploads.h"
 
@@ -31,7 +32,8 @@ static bool put_session(struct MHD_Response *r, const struct request *q, const c
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
     char range[32];
     request_base_url(q, &url);
-    strbuf_printf(&url, "/v2/%s/blobs/uploads/%s", q->route.ref.as_given, id);
+    strbuf_printf(&url, "/v2/%s/blobs/uploads/%s", q->route.name, id);
+    names_put_ns(q, '?', &url);
     snprintf(range, sizeof(range), "0-%" PRIu64, offset ? offset - 1 : 0);
     return !strbuf_failed(&url) && reply_put(r, "Location", strbuf_str(&url)) &&
            reply_put(r, "Range", range) && reply_put(r, "Docker-Upload-UUID", id);
@@ -56,7 +58,8 @@ enum MHD_Result uploads_reply_created(struct request *q, const struct digest *d)
     struct MHD_Response *r = reply_empty(0);
     digest_format(d, text);
     request_base_url(q, &url);
-    strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.ref.as_given, text);
+    strbuf_printf(&url, "/v2/%s/blobs/%s", q->route.name, text);
+    names_put_ns(q, '?', &url);
     if (strbuf_failed(&url) || !reply_put(r, "Location", strbuf_str(&url)) ||
         !reply_put(r, "Docker-Content-Digest", text)) {
         if (r)

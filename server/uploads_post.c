@@ -2,6 +2,7 @@
  * already and only has to be mounted. */
 #include <string.h>
 
+#include "server/names.h"
 #include "server/uploads.h"
 
 #define LOOK_AT_MAX 1024u /* repositories that are looked at for a blob with no `from` */
@@ -16,8 +17,7 @@ static int mount_from(struct request *q, const struct digest *d, const char *fro
                       struct error *err)
 {
     char lower[REPOSITORY_MAX + 1];
-    if (!ascii_lower(from, lower, sizeof(lower)) || !repository_is_valid(lower) ||
-        !may_pull(q, lower))
+    if (!names_beside(q, from, lower) || !may_pull(q, lower))
         return 0;
     return store_blob_mount(q->server->store, q->route.ref.repository, d, lower, err);
 }
@@ -75,6 +75,15 @@ static int announced(const struct request *q, enum digest_alg *ret, struct error
                    "the digest algorithm \"%s\" is not known here; sha256 and sha512 are", text);
 }
 
+/* ollama's client says which blob will come, sends nothing, and waits to be told where to put it.
+ * The blob of no bytes is whole with that. */
+static bool is_announcement(const struct request *q, const struct digest *d)
+{
+    struct digest nothing;
+    return !q->framing.chunked && q->framing.length == 0 &&
+           digest_of(d->alg, "", 0, &nothing, NULL) == 0 && !digest_equal(&nothing, d);
+}
+
 enum MHD_Result uploads_begin_session(struct request *q)
 {
     struct error err = ERROR_INIT;
@@ -87,8 +96,10 @@ enum MHD_Result uploads_begin_session(struct request *q)
     if (whole < 0 || (whole == 1 && digest_parse(text, &d, &err) < 0) ||
         announced(q, &alg, &err) < 0)
         return reply_error(q, RESOURCE_DIGEST, &err);
-    if (whole == 1)
+    if (whole == 1 && !is_announcement(q, &d))
         return uploads_begin_whole(q, &d);
+    if (whole == 1)
+        alg = d.alg;
     /* A body that nothing was said about is no part of the blob: the session starts empty. */
     if (store_has_room(q->server->store, 0, &err) < 0 ||
         upload_begin(q->server->store, q->route.ref.repository, alg, id, &err) < 0)

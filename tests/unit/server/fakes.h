@@ -43,7 +43,8 @@ static struct fake_blob fake_damaged = {.fd = -1}; /* its file is shorter than i
 static struct error fake_error;                    /* what upstreams_manifest and reader_open say */
 static const char *fake_warning = "";
 static const char fake_manifest[] = "{\"schemaVersion\":2}";
-static atomic_uint fake_asked; /* calls that would have gone to an upstream */
+static atomic_uint fake_asked;          /* calls that would have gone to an upstream */
+static struct reference fake_reference; /* what the last one of them was about */
 static atomic_uint fake_removed;
 static bool fake_full;       /* the disk is below its floor */
 static bool fake_unreadable; /* the metadata is */
@@ -125,6 +126,7 @@ int upstreams_manifest(struct upstreams *u, const struct reference *r, struct ma
 {
     (void)u;
     atomic_fetch_add(&fake_asked, 1);
+    fake_reference = *r;
     if (fake_error.code != ERR_NONE) {
         *err = fake_error;
         return -1;

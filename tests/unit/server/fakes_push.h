@@ -123,10 +123,13 @@ int store_blob_unlink(struct store *s, const char *repository, const struct dige
     return 0;
 }
 
+static char fake_removed_from[REPOSITORY_MAX + 1]; /* or would have been, were it there */
+
 int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
                  const char *source, struct error *err)
 {
     (void)s;
+    snprintf(fake_removed_from, sizeof(fake_removed_from), "%s", r->repository);
     if (strcmp(r->repository, REPO) != 0)
         return err_set(err, ERR_NOT_FOUND, "nothing to remove");
     const char *tag = r->is_digest ? fake_taken_tag : r->tag;

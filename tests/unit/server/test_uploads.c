@@ -238,6 +238,22 @@ Test(uploads, a_blob_in_one_post)
     cr_expect(fake_is_stored(&d));
 }
 
+Test(uploads, a_post_that_only_says_which_blob_will_come)
+{
+    struct digest d;
+    char path[512], text[DIGEST_TEXT_MAX];
+    digest_of(DIGEST_SHA512, "hello", 5, &d, NULL);
+    snprintf(path, sizeof(path), UPLOADS "?digest=%s", digest_format(&d, text));
+    cr_expect_eq(request_h("POST", path, "Content-Length: 0\r\n"), 202);
+    expect_header("Range", "0-0");
+    snprintf(session, sizeof(session), "%s", path_of(answer_header(&got, "Location")));
+    cr_expect_eq(send_body("PUT", closing_put(&d), "", "hello", 5), 201);
+    cr_expect(fake_is_stored(&d));
+    cr_expect_eq(fake_sessions[0].alg, DIGEST_SHA512, "so that nothing is hashed twice");
+    send_chunked("POST", path, "", "", 0);
+    expect_error(400, "DIGEST_INVALID");
+}
+
 Test(uploads, a_body_that_nobody_asked_for_is_no_part_of_the_blob)
 {
     uint64_t acked, size;
