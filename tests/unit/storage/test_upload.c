@@ -413,7 +413,7 @@ Test(upload, no_more_than_the_limit)
     begin(s, id[0]);
     begin(s, id[1]);
     cr_assert(upload_begin(s, REPO, DIGEST_SHA256, id[2], &err) == -1 && err.code == ERR_BUSY);
-    cr_assert(strstr(err.text, "max_uploads"), "%s", err.text);
+    cr_assert(strstr(err.text, "limits.uploads"), "%s", err.text);
     cr_assert(upload_cancel(s, REPO, id[0], NULL) == 1);
     begin(s, id[2]);
     store_close(s);
