@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""How the bytes of a cold blob come: over several connections, out of order for those who want a
+part, within the limits that are set; and what the upstream is asked for it."""
+
+import threading
+import time
+import unittest
+
+from blob_case import FILE, KIB, MIB, NAME, WITHHELD, BlobCase, Pull, in_threads
+
+HELD_AT = 4 * MIB
+
+
+class TransferCase(BlobCase):
+    def requests(self):
+        """The exchanges with the CDN, in the order in which they began."""
+        return self.hub.requests("cdn", path=FILE)
+
+    def hold_the_first(self, at=HELD_AT):
+        """The first download stops there; what else is asked for comes."""
+        return self.hub.hold("cdn", bytes=at, path=FILE, times=1)
+
+
+class SeveralConnections(TransferCase):
+    """A connection brings 16 MiB a second: further ones are worth it."""
+
+    upstream = {"connections_per_blob": 4, "stall_timeout": "5s", "retries": 2}
+    SIZE = 128 * MIB + 5
+
+    def setUp(self):
+        super().setUp()
+        self.wb = self.serve()
+        self.model = self.cold(self.wb, self.SIZE)
+        self.hub.fault("cdn_throttle", rate=16 * MIB, path=FILE)
+
+    def most_at_once(self):
+        """The largest number of answers that were being sent at one time."""
+        marks = sorted([(r.started, 1) for r in self.requests()] +
+                       [(r.started + r.seconds, -1) for r in self.requests() if r.done])
+        now = most = 0
+        for _, step in marks:
+            now += step
+            most = max(most, now)
+        return most
+
+    def test_a_large_blob(self):
+        self.whole(self.wb, self.model)
+        self.assertGreater(self.hub.count("cdn"), 4)
+        self.assertIn(self.most_at_once(), (2, 3, 4))
+        self.assertLess(self.cdn_bytes(), 1.05 * self.SIZE)
+        self.assertEqual(self.hub.count("hub", kind="resolve"), 1)
+        self.assertEqual(self.incoming(self.wb), [])
+
+    def test_64_readers_are_still_one_transfer(self):
+        with in_threads(16, lambda _: self.whole(self.wb, self.model)):
+            pass
+        self.assertLess(self.cdn_bytes(), 1.05 * self.SIZE)
+
+    def test_connections_that_break(self):
+        self.hub.fault("cdn_cut", bytes=3 * MIB, path=FILE, skip=1, times=6)
+        self.whole(self.wb, self.model)
+        self.assertLess(self.cdn_bytes(), 1.1 * self.SIZE)
+
+    def test_a_connection_that_stalls(self):
+        self.hub.fault("cdn_stall", seconds=100, bytes=3 * MIB, path=FILE, skip=1, times=1)
+        self.whole(self.wb, self.model)
+
+    def test_urls_that_expire(self):
+        self.hub.fault("url_uses", uses=3, path=FILE)
+        self.whole(self.wb, self.model)
+        self.assertGreater(self.hub.count("hub", kind="resolve"), 1)
+
+    def falls_back(self, name=NAME):
+        self.whole(self.wb, self.model, name)
+        self.assertLessEqual(self.most_at_once(), 2)
+        self.assertLess(self.hub.count("cdn"), 6)
+        self.assertEqual(self.metric(self.wb, "weighbridge_verification_failures_total"), 0)
+
+    def test_an_upstream_that_does_not_range(self):
+        self.hub.fault("cdn_ignore_range", path=FILE)
+        self.whole(self.wb, self.model)
+        self.assertLessEqual(self.most_at_once(), 3)
+
+    def test_an_upstream_that_refuses_more(self):
+        for status in (429, 503):
+            with self.subTest(status):
+                self.model = self.cold(self.wb, self.SIZE, status, f"Org/M{status}")
+                self.hub.fault("cdn_throttle", rate=16 * MIB, path=FILE)
+                self.hub.fault("cdn_status", status=status, path=FILE, skip=1, times=1,
+                               headers={"Retry-After": "20"})
+                self.falls_back(f"hf/org/m{status}")
+
+    def test_another_etag(self):
+        self.hub.fault("cdn_headers", path=FILE, skip=1, times=1, set={"ETag": '"another"'})
+        self.falls_back()
+
+    def test_a_wrong_byte_in_a_later_part(self):
+        self.hub.fault("cdn_flip", offset=100 * MIB, path=FILE)
+        pull = Pull(self.wb, self.model.digest).finish()
+        self.assertFalse(pull.complete)
+        self.assertLessEqual(pull.received, self.SIZE - WITHHELD)
+        self.assertFalse(self.held(self.wb, self.model.digest))
+        self.assertEqual(self.incoming(self.wb), [])
+        self.hub.clear_faults()
+        self.whole(self.wb, self.model)
+
+    def test_a_stop_on_the_way(self):
+        """What lies behind a hole is not used again; what is before it is."""
+        pull = Pull(self.wb, self.model.digest)
+        pull.take(40 * MIB)
+        self.assertEqual(self.wb.stop(), 0)
+        pull.close()
+        self.hub.reset()
+        self.wb.start()
+        self.whole(self.wb, self.model)
+        self.assertLessEqual(self.cdn_bytes(), self.SIZE - 39 * MIB)
+        self.assertEqual(self.incoming(self.wb), [])
+
+    def test_a_kill_on_the_way(self):
+        pull = Pull(self.wb, self.model.digest)
+        beginning = pull.take(60 * MIB)
+        self.wb.kill()
+        pull.close()
+        self.hub.reset()
+        self.wb.start()
+        late = Pull(self.wb, self.model.digest, f"{len(beginning)}-")
+        if late.status == 206:
+            late.finish()
+            self.assertTrue(not late.complete or beginning == self.model.whole(0, 60 * MIB - 1))
+        late.close()
+        self.whole(self.wb, self.model)
+
+    def test_other_downloads_get_their_turn(self):
+        """Three places: further connections leave room, and a second blob comes."""
+        wb = self.serve(self.config(upstreams=[{
+            "prefix": "hf", "kind": "huggingface", "url": self.hub.url, "max_connections": 3,
+            "connections_per_blob": 8}]))
+        models = [self.cold(wb, 100 * MIB, i, f"Org/Fair{i}") for i in range(3)]
+        self.hub.fault("cdn_throttle", rate=16 * MIB, path=FILE)
+        with in_threads(3, lambda i: self.whole(wb, models[i], f"hf/org/fair{i}")):
+            pass
+
+
+class ColdRanges(TransferCase):
+    SIZE = 96 * MIB + 3
+
+    def setUp(self):
+        super().setUp()
+        self.wb = self.serve()
+
+    def part(self, model, first, last, name=NAME):
+        pull = Pull(self.wb, model.digest, f"{first}-{last}", name=name)
+        self.assertEqual(pull.status, 206)
+        self.assertTrue(pull.take(last - first + 1) == model.whole(first, last))
+        pull.close()
+
+    def test_peer_bug_21_a_range_does_not_wait_for_what_is_before_it(self):
+        model = self.cold(self.wb, self.SIZE)
+        hold = self.hold_the_first()
+        whole = Pull(self.wb, model.digest)
+        whole.take(HELD_AT - MIB)
+        self.assertTrue(hold.wait_held(1))
+        for first, last in ((64 * MIB, 64 * MIB + 99), (32 * MIB, 40 * MIB),
+                            (self.SIZE - 9 * MIB, self.SIZE - WITHHELD - 1)):
+            self.part(model, first, last)
+        hold.release()
+        whole.finish()
+        self.assertTrue(whole.complete)
+        self.assertEqual(whole.digest, model.digest)
+        self.assertEqual(self.incoming(self.wb), [])
+
+    def test_the_last_block_waits_for_the_digest(self):
+        model = self.cold(self.wb, self.SIZE)
+        hold = self.hold_the_first()
+        late = Pull(self.wb, model.digest, f"{self.SIZE - 8 * MIB}-")
+        self.assertTrue(late.take(8 * MIB - WITHHELD)
+                        == model.whole(self.SIZE - 8 * MIB, self.SIZE - WITHHELD - 1))
+        late.answer.fp.raw._sock.settimeout(0.5)
+        with self.assertRaises(TimeoutError):
+            late.answer.read1(1)
+        late.close()
+        hold.release()
+        self.whole(self.wb, model)
+
+    def test_ranges_of_the_same_part_are_fetched_once(self):
+        model = self.cold(self.wb, self.SIZE)
+        hold = self.hold_the_first()
+        with in_threads(8, lambda _: self.part(model, 50 * MIB, 51 * MIB)):
+            pass
+        self.assertLessEqual(self.hub.count("cdn"), 4)
+        hold.release()
+        self.whole(self.wb, model)
+
+    def test_the_start_of_every_shard_while_one_is_downloaded(self):
+        """vLLM reads the header of each file first. The download that has the only place must not
+        keep the others from it."""
+        self.wb = self.serve(self.config(limits={"transfers": 1}))
+        models = [self.cold(self.wb, 24 * MIB, i, f"Org/S{i}") for i in range(4)]
+        hold = self.hold_the_first()
+        whole = Pull(self.wb, models[0].digest, name="hf/org/s0")
+        whole.take(MIB)
+        self.assertTrue(hold.wait_held(1))
+        for i in range(1, 4):
+            self.part(models[i], 0, 100_000, f"hf/org/s{i}")
+        self.assertEqual(self.metric(self.wb, "weighbridge_transfers_running"), 1)
+        hold.release()
+        whole.finish()
+        self.assertTrue(whole.complete)
+        for i in range(1, 4):
+            self.whole(self.wb, models[i], f"hf/org/s{i}")
+        self.assertEqual(self.incoming(self.wb), [])
+
+    def test_an_upstream_that_does_not_range(self):
+        """The part comes when the download gets there."""
+        model = self.cold(self.wb, self.SIZE)
+        self.hub.fault("cdn_ignore_range", path=FILE)
+        self.part(model, 60 * MIB, 61 * MIB)
+        self.whole(self.wb, model)
+
+    def test_a_part_that_breaks(self):
+        model = self.cold(self.wb, self.SIZE)
+        hold = self.hold_the_first()
+        whole = Pull(self.wb, model.digest)
+        whole.take(MIB)
+        self.hub.fault("cdn_cut", bytes=100 * KIB, path=FILE, times=2)
+        self.part(model, 60 * MIB, 61 * MIB)
+        hold.release()
+        self.assertTrue(whole.finish().complete)
+
+    def test_a_part_of_a_file_that_turns_out_wrong(self):
+        model = self.cold(self.wb, self.SIZE)
+        flip = self.hub.fault("cdn_flip", offset=60 * MIB + 5, path=FILE)
+        hold = self.hold_the_first()
+        pull = Pull(self.wb, model.digest, f"{60 * MIB}-{61 * MIB}")
+        got = pull.take(MIB)
+        self.assertEqual(len(got), MIB)
+        self.assertFalse(got == model.whole(60 * MIB, 61 * MIB - 1))
+        flip.remove()
+        whole = Pull(self.wb, model.digest)
+        hold.release()
+        self.assertFalse(whole.finish().complete)
+        self.assertEqual(self.wb.blob(NAME, model.digest, {"Range": f"bytes={61 * MIB}-"})[0], 502)
+        self.whole(self.wb, model)
+        self.assertEqual(self.wb.blob(NAME, model.digest, {"Range": "bytes=1-"})[0], 502)
+
+    def test_a_part_that_is_lost_with_its_download(self):
+        """It was handed out, and nothing vouches for it any more."""
+        self.wb = self.serve(self.config(upstreams=[{
+            "prefix": "hf", "kind": "huggingface", "url": self.hub.url, "retries": 0}]))
+        model = self.cold(self.wb, self.SIZE)
+        hold = self.hold_the_first()
+        whole = Pull(self.wb, model.digest)
+        whole.take(MIB)
+        self.part(model, 60 * MIB, 61 * MIB)
+        self.hub.fault("cdn_status", status=500, path=FILE)
+        self.hub.fault("hub_status", status=500, kind="resolve")
+        self.hub.fault("cdn_cut", bytes=0, path=FILE)
+        self.assertEqual(self.wb.stop(), 0)
+        hold.release()
+        whole.close()
+        self.hub.reset()
+        self.wb.start()
+        self.assertEqual(self.wb.blob(NAME, model.digest, {"Range": f"bytes={61 * MIB}-"})[0], 502)
+        self.whole(self.wb, model)
+
+
+class Limits(TransferCase):
+    """What comes in a second, over the time that it takes."""
+
+    RATE = 8 * MIB
+
+    def took(self, wb, sizes):
+        models = [self.cold(wb, size, i, f"Org/L{i}") for i, size in enumerate(sizes)]
+        ends = [0.0] * len(sizes)
+        ready = threading.Barrier(len(sizes) + 1)
+
+        def pull(i):
+            ready.wait()
+            self.whole(wb, models[i], f"hf/org/l{i}")
+            ends[i] = time.monotonic()
+
+        with in_threads(len(sizes), pull):
+            ready.wait()
+            start = time.monotonic()
+        return [end - start for end in ends]
+
+    def test_of_one_upstream(self):
+        self.upstream = {"max_bytes_per_second": self.RATE}
+        took, = self.took(self.serve(), [24 * MIB])
+        self.assertGreater(took, 0.9 * 24 * MIB / self.RATE)
+
+    def test_of_all_and_fair(self):
+        wb = self.serve(self.config(limits={"bytes_per_second": self.RATE}))
+        one, two = self.took(wb, [16 * MIB, 16 * MIB])
+        self.assertGreater(max(one, two), 0.9 * 32 * MIB / self.RATE)
+        self.assertGreater(min(one, two), 0.6 * max(one, two), "both have had their share")
+
+    def test_a_stop_does_not_wait_for_it(self):
+        wb = self.serve(self.config(limits={"bytes_per_second": 64 * KIB}))
+        model = self.cold(wb, 24 * MIB)
+        pull = Pull(wb, model.digest)
+        pull.take(KIB)
+        start = time.monotonic()
+        self.assertEqual(wb.stop(), 0)
+        self.assertLess(time.monotonic() - start, 15)
+        pull.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
