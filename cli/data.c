@@ -7,6 +7,12 @@
 
 #include "base/strbuf.h"
 
+int data_in_use(struct error *err, const char *advice)
+{
+    const struct error was = *err;
+    return was.code == ERR_CONFLICT ? err_set(err, was.code, "%s; %s", was.text, advice) : -1;
+}
+
 int data_open(const char *dir, struct store **ret, struct error *err)
 {
     const struct store_options options = {.dir = dir};
@@ -21,7 +27,10 @@ int data_open(const char *dir, struct store **ret, struct error *err)
     if (rc < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, ERR_NOT_FOUND, "%.300s is not a data directory: it holds no meta/",
                        dir);
-    return store_open(&options, ret, err);
+    if (store_open(&options, ret, err) == 0)
+        return 0;
+    return data_in_use(err, "a running server is asked by rm and history when --data is left out, "
+                            "and has to be stopped for gc");
 }
 
 char *format_bytes(uint64_t n, char buf[static 32])

@@ -6,6 +6,10 @@
 
 #include "storage/store.h"
 
+/* What to do goes behind the text of a store_open() that failed because somebody else is at work on
+ * the directory; other errors stay as they are. Returns -1. */
+int data_in_use(struct error *err, const char *advice);
+
 /* Opens a directory that is already a data directory: a misspelt name must not become a new, empty
  * one. The store's lock refuses it while a server runs there. */
 int data_open(const char *dir, struct store **ret, struct error *err);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/data.h"
 #include "config/config.h"
 #include "server/server.h"
 #include "storage/store.h"
@@ -114,8 +115,11 @@ static int start(const struct config *c, struct running *r, struct error *err)
         .max_uploads = c->max_uploads,
     };
     /* Ahead of the store: what is refused anyway leaves no data directory behind. */
-    if (config_check_access(c, err) < 0 || store_open(&options, &r->store, err) < 0 ||
-        upstreams_new(c, r->store, &r->upstreams, err) < 0)
+    if (config_check_access(c, err) < 0)
+        return -1;
+    if (store_open(&options, &r->store, err) < 0)
+        return data_in_use(err, "stop it, or give this server a directory of its own (--data)");
+    if (upstreams_new(c, r->store, &r->upstreams, err) < 0)
         return -1;
     return server_start(c, r->store, r->upstreams, &r->server, err);
 }

@@ -30,14 +30,9 @@ static int locked_by_other(const char *dir, int fd, struct error *err)
     ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
     long pid = n > 0 ? strtol(text, NULL, 10) : 0;
     if (pid <= 0)
-        return err_set(err, ERR_CONFLICT,
-                       "the data directory %s is in use by another weighbridge; stop it, or give "
-                       "this one a directory of its own",
+        return err_set(err, ERR_CONFLICT, "the data directory %s is in use by another weighbridge",
                        dir);
-    return err_set(err, ERR_CONFLICT,
-                   "the data directory %s is in use by process %ld; stop it, or give this one a "
-                   "directory of its own",
-                   dir, pid);
+    return err_set(err, ERR_CONFLICT, "the data directory %s is in use by process %ld", dir, pid);
 }
 
 /* The kernel lets go of the lock when the process ends, however it ends. */

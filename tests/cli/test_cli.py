@@ -196,9 +196,9 @@ class Offline(Case):
 
     def test_refused_while_a_server_runs(self):
         with Server(self):
-            self.check("gc", "--data", "data", status=1, err="in use by process")
-            self.check("rm", "a:b", "--data", "data", status=1, err="in use by process")
-            self.check("history", "a:b", "--data", "data", status=1, err="in use by process")
+            for command in (["gc"], ["rm", "a:b"], ["history", "a:b"]):
+                for words in ("in use by process", "when --data is left out"):
+                    self.check(*command, "--data", "data", status=1, err=words)
 
 
 class Recorder(ThreadingHTTPServer):
@@ -433,7 +433,7 @@ class Serve(Case):
     def test_second_server_on_a_directory(self):
         with Server(self) as server:
             self.check("serve", "--listen", "127.0.0.1:0", "--data", "data", status=1,
-                       err=f"in use by process {server.process.pid}")
+                       err=f"in use by process {server.process.pid}; stop it, or give")
 
     def ask_silent_hub(self, server, hub):
         """A request that is under way: its upstream has taken the connection and says nothing."""
