@@ -237,9 +237,10 @@ enum MHD_Result blobs_serve(struct request *q)
     /* Always first, so that HEAD, a conditional GET and a ranged one say what a plain one says. */
     int found = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br.size, &err);
     if (found == 0)
-        err_set(&err, ERR_NOT_FOUND,
-                "no manifest of %s that is known here has the blob %s; pull the manifest first",
-                ref->repository, br.digest);
+        err_set(
+            &err, ERR_NOT_FOUND,
+            "%s has no blob %s that is known here; if an upstream has it, pull the manifest first",
+            ref->repository, br.digest);
     if (found <= 0)
         return reply_error(q, RESOURCE_BLOB, &err);
     br.length = br.size;

@@ -123,7 +123,9 @@ static int take_over(struct uploads *t, struct session *x, struct upload *u, str
     }
     if (x->gone)
         return 0;
-    return err_set(err, ERR_CONFLICT, "upload %s was taken over by a newer request",
+    return err_set(err, ERR_CONFLICT,
+                   "upload %s was taken over by a newer request: ask it for its state (GET) and go "
+                   "on from there, or begin a new one",
                    x->file.row.file);
 }
 

@@ -168,7 +168,9 @@ int session_enter(struct upload *u, struct error *err)
         return err_set(err, ERR_CONFLICT, "upload %s was ended by another request",
                        x->file.row.file);
     if (stale)
-        return err_set(err, ERR_CONFLICT, "upload %s was taken over by a newer request",
+        return err_set(err, ERR_CONFLICT,
+                       "upload %s was taken over by a newer request: ask it for its state (GET) "
+                       "and go on from there, or begin a new one",
                        x->file.row.file);
     return 0;
 }
