@@ -249,7 +249,7 @@ static int set_strings(struct config_strings *field, const struct config_key *ke
         return no_memory(err);
     for (const struct jsonc *c = node->first; c; c = c->next) {
         char path[200];
-        const char *text;
+        const char *text = NULL;
         snprintf(path, sizeof(path), "%s[%zu]", at->path, list.n);
         struct place here = {at->source, c->line, path};
         if (get_text(key, c, &here, &text, err) < 0 ||

@@ -189,7 +189,7 @@ static int read_tensor(struct parse *p, const struct json_span *key, struct erro
 {
     struct tensor t = {.at = key->at};
     char quoted[NAME_QUOTED_MAX];
-    size_t len;
+    size_t len = 0;
     if (p->n == ENTRIES_MAX)
         return err_set(err, ERR_TOO_LARGE, "the header has more than %u tensors", ENTRIES_MAX);
     if (plain_text(p, key, &t.name, &len, err) < 0)
