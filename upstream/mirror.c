@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "upstream/mirror_private.h"
+#include "upstream/upstreams_private.h"
 
 int mirror_new(const struct config *c, const struct config_upstream *u, struct store *s,
                struct mirror **ret, struct error *err)
@@ -142,10 +143,7 @@ static int stale(struct mirror *m, const struct question *q, const struct tag *t
                  struct manifest_answer *a, struct error *err)
 {
     struct error why = *err;
-    uint64_t now = clock_wall_s(); /* may have been set back meanwhile */
-    snprintf(a->warning, sizeof(a->warning),
-             "served from the store, last confirmed %llu s ago: %.200s",
-             (unsigned long long)(now > tag->checked_at ? now - tag->checked_at : 0), why.text);
+    manifest_answer_stale(a, tag->checked_at, why.text);
     int found = from_store(m, q, &tag->digest, a, err);
     if (found == 0)
         *err = why;

@@ -332,6 +332,8 @@ static int send_logged_in(struct oci *o, struct request *x, struct http_response
         free(header);
         header = next;
     }
+    if (header && (http_status(*ret) < 400 || http_status(*ret) == 404))
+        oci_auth_accepted(o->auth, scope, header);
     if (http_status(*ret) != 403 || !is_login_trouble(*ret))
         return 0;
     http_status_error(*ret, x->url, err);

@@ -13,8 +13,9 @@
 
 /* Scopes that are remembered; the one that was not asked for longest is forgotten first. */
 #define ASKERS_MAX 1024u
-/* A token that is refused while it is as young as this is not exchanged again: it is not age. A
- * login that the token server refused is not tried again for as long: that locks accounts. */
+/* A token that was never taken is not exchanged again when it is refused while it is as young as
+ * this: it is not age. A login that the token server refused is not tried again for as long: that
+ * locks accounts. */
 #define FRESH_MS 10000u
 /* Renewed so long before it runs out, but within the last tenth of its life. */
 #define SLACK_MAX_MS 10000u
@@ -32,7 +33,8 @@ struct grant {
     bool hurried;    /* the last one was given up at its caller's deadline */
     int rc;          /* of the last one: 1 token, 0 refused, -1 failed; then *why says */
     struct error why;
-    char *header; /* "Bearer ...", NULL = none so far */
+    char *header;  /* "Bearer ...", NULL = none so far */
+    bool accepted; /* the registry has taken it */
     uint64_t got_ms, renew_ms, end_ms;
     uint64_t hold_ms; /* until then the last exchange's refusal or failure stands */
 };
@@ -308,6 +310,7 @@ static void exchange(struct oci_auth *a, struct grant *g, bool no_post,
         uint64_t slack_ms = life_ms / 10 < SLACK_MAX_MS ? life_ms / 10 : SLACK_MAX_MS;
         free(g->header);
         g->header = header;
+        g->accepted = false;
         g->got_ms = clock_monotonic_ms();
         g->end_ms = start_ms + life_ms;
         g->renew_ms = g->end_ms - slack_ms;
@@ -372,7 +375,7 @@ static int use(struct oci_auth *a, struct grant *g, const char *sent,
     int rc;
     if (holds && !same(g->header, sent)) {
         rc = give(g->header, ret, err);
-    } else if (holds && now - g->got_ms < FRESH_MS) {
+    } else if (holds && !g->accepted && now - g->got_ms < FRESH_MS) {
         rc = refused(a, g, c, err);
     } else if (!g->exchanging && g->rc <= 0 && now < g->hold_ms) {
         rc = outcome(a, g, sent, c, ret, err);
@@ -550,4 +553,15 @@ int oci_auth_challenged(struct oci_auth *a, const char *scope, const char *sent,
                         const struct http_response *r, char **ret, struct error *err)
 {
     return oci_auth_challenged_until(a, scope, sent, r, 0, ret, err);
+}
+
+void oci_auth_accepted(struct oci_auth *a, const char *scope, const char *sent)
+{
+    pthread_mutex_lock(&a->lock);
+    struct asker *k = a->askers;
+    while (k && strcmp(k->scope, scope) != 0)
+        k = k->next;
+    if (k && same(k->grant->header, sent))
+        k->grant->accepted = true;
+    pthread_mutex_unlock(&a->lock);
 }

@@ -63,4 +63,8 @@ int oci_auth_challenged_until(struct oci_auth *a, const char *scope, const char 
                               const struct http_response *r, uint64_t deadline_ms, char **ret,
                               struct error *err);
 
+/* The registry took this header: from now on a 401 to it means that it has been revoked, however
+ * young it is, and not that it was no use from the start. */
+void oci_auth_accepted(struct oci_auth *a, const char *scope, const char *sent);
+
 #endif

@@ -1,5 +1,6 @@
 #include "upstream/upstreams.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,8 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     struct transfers_options o = {.max_running = c->max_transfers,
                                   .finish_abandoned = c->finish_abandoned};
     u->hubs = calloc(c->n_upstreams + 1, sizeof(*u->hubs));
-    int rc = u->hubs ? 0 : err_set(err, ERR_NOMEM, "out of memory for the upstreams");
+    u->mirrors = calloc(c->n_upstreams + 1, sizeof(*u->mirrors));
+    int rc = u->hubs && u->mirrors ? 0 : err_set(err, ERR_NOMEM, "out of memory for the upstreams");
     if (rc == 0)
         rc = transfers_new(s, &o, &u->transfers, err);
     if (rc == 0)
@@ -55,14 +57,10 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     if (rc == 0)
         rc = make_limiters(u, c, err);
     for (size_t i = 0; rc == 0 && i < c->n_upstreams; i++) {
-        if (c->upstreams[i].kind != UPSTREAM_HUGGINGFACE) {
-            rc = err_set(err, ERR_UNSUPPORTED,
-                         "upstream %s: this version serves no upstreams of the kind \"oci\"",
-                         c->upstreams[i].prefix);
-            break;
-        }
-        rc = hub_new(&c->upstreams[i], &u->hubs[i], err);
-        u->n_hubs += rc == 0;
+        rc = c->upstreams[i].kind == UPSTREAM_OCI
+                 ? mirror_new(c, &c->upstreams[i], s, &u->mirrors[i], err)
+                 : hub_new(&c->upstreams[i], &u->hubs[i], err);
+        u->n += rc == 0;
     }
     if (rc < 0) {
         upstreams_free(u);
@@ -72,10 +70,18 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     return 0;
 }
 
+static struct http_pool *pool_of(struct upstreams *u, size_t i)
+{
+    return u->mirrors[i] ? oci_pool(mirror_oci(u->mirrors[i])) : hub_pool(u->hubs[i]);
+}
+
 void upstreams_stop(struct upstreams *u)
 {
-    for (size_t i = 0; i < u->n_hubs; i++)
-        http_pool_cancel(hub_pool(u->hubs[i]));
+    for (size_t i = 0; i < u->n; i++)
+        http_pool_cancel(pool_of(u, i));
+    for (size_t i = 0; i < u->n; i++)
+        if (u->mirrors[i])
+            mirror_stop(u->mirrors[i]);
     transfers_stop(u->transfers);
 }
 
@@ -87,9 +93,12 @@ void upstreams_free(struct upstreams *u)
         upstreams_stop(u);
     transfers_free(u->transfers);
     importer_free(u->importer);
-    for (size_t i = 0; i < u->n_hubs; i++)
+    for (size_t i = 0; i < u->n; i++) {
         hub_free(u->hubs[i]);
+        mirror_free(u->mirrors[i]);
+    }
     free(u->hubs);
+    free(u->mirrors);
     free_limiters(u);
     free(u);
 }
@@ -97,21 +106,45 @@ void upstreams_free(struct upstreams *u)
 struct hub *upstreams_hub_of(struct upstreams *u, const char *repository)
 {
     const struct config_upstream *c = config_upstream_of(u->config, repository);
-    return c ? u->hubs[c - u->config->upstreams] : NULL;
+    return c ? upstreams_hub(u, c) : NULL;
 }
 
-struct hub *upstreams_hub_named(struct upstreams *u, const char *prefix)
+struct mirror *upstreams_mirror_of(struct upstreams *u, const char *repository)
 {
-    for (size_t i = 0; i < u->n_hubs; i++)
+    const struct config_upstream *c = config_upstream_of(u->config, repository);
+    return c ? upstreams_mirror(u, c) : NULL;
+}
+
+const struct config_upstream *upstreams_named(struct upstreams *u, const char *prefix)
+{
+    for (size_t i = 0; i < u->n; i++)
         if (strcmp(u->config->upstreams[i].prefix, prefix) == 0)
-            return u->hubs[i];
+            return &u->config->upstreams[i];
     return NULL;
+}
+
+struct hub *upstreams_hub(struct upstreams *u, const struct config_upstream *c)
+{
+    return u->hubs[c - u->config->upstreams];
+}
+
+struct mirror *upstreams_mirror(struct upstreams *u, const struct config_upstream *c)
+{
+    return u->mirrors[c - u->config->upstreams];
 }
 
 void manifest_answer_done(struct manifest_answer *a)
 {
     manifest_done(&a->manifest);
     *a = (struct manifest_answer){0};
+}
+
+void manifest_answer_stale(struct manifest_answer *a, uint64_t checked_at, const char *why)
+{
+    uint64_t now = clock_wall_s(); /* may have been set back meanwhile */
+    snprintf(a->warning, sizeof(a->warning),
+             "served from the store, last confirmed %" PRIu64 " s ago: %.200s",
+             now > checked_at ? now - checked_at : 0, why);
 }
 
 /* ---- manifests ---------------------------------------------------------------------------- */
@@ -128,6 +161,14 @@ static int missing(const struct upstreams *u, const struct reference *r, struct 
         u->config->upstreams[0].prefix);
 }
 
+/* What is not here cannot be had. */
+static int offline(const struct hub *h, struct error *err)
+{
+    return err_set(err, ERR_NOT_FOUND,
+                   "it is not here, and upstream %s is offline by configuration",
+                   hub_config(h)->prefix);
+}
+
 static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct reference *r,
                               struct manifest_answer *a, struct error *err)
 {
@@ -136,6 +177,8 @@ static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct r
         return found < 0 ? -1 : 0;
     if (!h)
         return missing(u, r, err);
+    if (config_is_offline(u->config, hub_config(h)))
+        return offline(h, err);
     a->imported = true;
     if (import_search(u->importer, h, r, err) < 0)
         return -1;
@@ -204,17 +247,19 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
         manifest_answer_done(a);
     }
 
+    if (config_is_offline(u->config, hub_config(h))) {
+        if (!known)
+            return offline(h, err);
+        manifest_answer_stale(a, tag.checked_at, "the upstream is offline by configuration");
+        return answer_tag(u, r, &tag, a, err);
+    }
+
     struct import_result result;
     a->imported = true;
     if (import_tag(u->importer, h, r, &result, err) < 0) {
         if (!known || !may_serve_stale(err))
             return -1;
-        char why[200];
-        uint64_t now = clock_wall_s(); /* may have been set back meanwhile */
-        snprintf(why, sizeof(why), "%s", err->text);
-        snprintf(a->warning, sizeof(a->warning),
-                 "served from the store, last confirmed %llu s ago: %s",
-                 (unsigned long long)(now > tag.checked_at ? now - tag.checked_at : 0), why);
+        manifest_answer_stale(a, tag.checked_at, err->text);
         a->imported = false;
         return answer_tag(u, r, &tag, a, err);
     }
@@ -227,6 +272,9 @@ int upstreams_manifest(struct upstreams *u, const struct reference *r, struct ma
                        struct error *err)
 {
     struct manifest_answer a = {0};
+    struct mirror *m = upstreams_mirror_of(u, r->repository);
+    if (m)
+        return mirror_manifest(m, r, ret, err);
     struct hub *h = upstreams_hub_of(u, r->repository);
     int rc =
         r->is_digest ? manifest_by_digest(u, h, r, &a, err) : manifest_by_tag(u, h, r, &a, err);
@@ -238,20 +286,85 @@ int upstreams_manifest(struct upstreams *u, const struct reference *r, struct ma
     return 0;
 }
 
+/* ---- lists -------------------------------------------------------------------------------- */
+
+int upstreams_repository(struct upstreams *u, const char *repository,
+                         char full[static REPOSITORY_MAX + 1], struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    if (m)
+        return mirror_resolve(m, repository, full, err);
+    snprintf(full, REPOSITORY_MAX + 1, "%s", repository);
+    return 0;
+}
+
+int upstreams_referrers(struct upstreams *u, const char *repository, const struct digest *subject,
+                        const struct referrers_query *q, struct referrer_list *ret,
+                        char warning[static WARNING_TEXT_MAX], struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    char full[REPOSITORY_MAX + 1];
+    *warning = '\0';
+    if (upstreams_repository(u, repository, full, err) < 0)
+        return -1;
+    if (m)
+        mirror_referrers(m, full, subject, warning, WARNING_TEXT_MAX);
+    return store_referrers(u->store, full, subject, q->artifact_type, q->last, q->limit,
+                           q->max_bytes, ret, err);
+}
+
+/* The names behind `last`, at most limit of them; the others are freed. */
+static void take_page(struct name_list *l, const char *last, size_t limit)
+{
+    size_t from = 0, n = 0;
+    while (last && from < l->n && strcmp(l->names[from], last) <= 0)
+        from++;
+    for (size_t i = 0; i < l->n; i++) {
+        if (i >= from && n < limit) {
+            char *name = l->names[i];
+            l->names[n++] = name;
+        } else {
+            l->more |= i >= from;
+            free(l->names[i]);
+        }
+    }
+    l->n = n;
+}
+
+int upstreams_tags(struct upstreams *u, const char *repository, const char *last, size_t limit,
+                   struct name_list *ret, char warning[static WARNING_TEXT_MAX], struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    struct name_list list = {0};
+    *warning = '\0';
+    if (!m)
+        return store_tags(u->store, repository, last, limit, ret, err);
+    int rc = mirror_tags(m, repository, &list, warning, WARNING_TEXT_MAX, err);
+    if (rc == 0)
+        return err_set(err, ERR_NOT_FOUND, "repository %s is not known", repository);
+    if (rc < 0)
+        return -1;
+    take_page(&list, last, limit);
+    *ret = list;
+    return 0;
+}
+
 /* ---- figures ------------------------------------------------------------------------------ */
 
 size_t upstreams_count(const struct upstreams *u)
 {
-    return u->n_hubs;
+    return u->n;
 }
 
 void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret)
 {
-    struct http_pool *p = hub_pool(u->hubs[i]);
+    struct http_pool *p = pool_of(u, i);
     *ret = (struct upstream_stats){.prefix = u->config->upstreams[i].prefix,
                                    .bytes = http_pool_bytes(p),
                                    .requests = http_pool_requests(p),
                                    .errors = http_pool_errors(p)};
+    if (u->mirrors[i])
+        oci_breaker_stats(mirror_oci(u->mirrors[i]), &ret->breaker);
 }
 
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)

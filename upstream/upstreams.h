@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "storage/store.h"
+#include "upstream/breaker.h"
 #include "upstream/transfer.h"
 
 struct upstreams;
@@ -21,17 +22,41 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
 void upstreams_stop(struct upstreams *u);
 void upstreams_free(struct upstreams *u);
 
+#define WARNING_TEXT_MAX 300
+
 struct manifest_answer {
     struct manifest manifest;
-    char commit[41];   /* empty when it is not from the Hub or asked for by digest */
-    char warning[300]; /* not empty: served stale, and why; for a `Warning: 299 - "..."` header */
-    bool imported;     /* an upstream was asked (a miss), for the log's cache= field */
+    char commit[41];                /* empty when it is not from the Hub or asked for by digest */
+    char warning[WARNING_TEXT_MAX]; /* not empty: served stale, and why; for a `Warning: 299 -
+                                       "..."` header */
+    bool imported;                  /* an upstream was asked (a miss), for the log's cache= field */
 };
 void manifest_answer_done(struct manifest_answer *a);
 /* ERR_NOT_FOUND and the errors of import.h. A tag within its TTL and every digest that is held cost
  * no upstream request. */
 int upstreams_manifest(struct upstreams *u, const struct reference *r, struct manifest_answer *ret,
                        struct error *err);
+
+/* ---- lists: those of the store, for a mirrored registry with what the upstream says ---- */
+
+/* What the store calls a repository: of a mirrored registry, clients may leave out the part that
+ * its single_names puts before names of one component. ERR_DENIED: policy. */
+int upstreams_repository(struct upstreams *u, const char *repository,
+                         char full[static REPOSITORY_MAX + 1], struct error *err);
+
+struct referrers_query {
+    const char *artifact_type; /* NULL = any */
+    const struct digest *last; /* NULL = from the start */
+    size_t limit, max_bytes;
+};
+/* As store_referrers(). A warning that is not empty says why some of the upstream's may be missing.
+ */
+int upstreams_referrers(struct upstreams *u, const char *repository, const struct digest *subject,
+                        const struct referrers_query *q, struct referrer_list *ret,
+                        char warning[static WARNING_TEXT_MAX], struct error *err);
+/* As store_tags(). */
+int upstreams_tags(struct upstreams *u, const char *repository, const char *last, size_t limit,
+                   struct name_list *ret, char warning[static WARNING_TEXT_MAX], struct error *err);
 
 /* One client being sent a blob: from a file that is held, or from a running transfer. */
 struct reader;
@@ -60,6 +85,7 @@ void reader_close(struct reader *r); /* NULL is fine */
 struct upstream_stats {
     const char *prefix;
     uint64_t bytes, requests, errors;
+    struct breaker_stats breaker; /* of a registry; else nothing but zeros */
 };
 size_t upstreams_count(const struct upstreams *u);
 void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
