@@ -239,13 +239,24 @@ bool config_access_allows(const struct config *c, const char *repository, enum a
     return false;
 }
 
-bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag)
+/* tag: NULL = any */
+static bool is_immutable(const struct config *c, const char *repository, const char *tag)
 {
-    if (config_upstream_of(c, repository))
+    if (c->n_immutable_tags == 0 || config_upstream_of(c, repository))
         return false;
     for (size_t i = 0; i < c->n_immutable_tags; i++)
         if (fnmatch(c->immutable_tags[i].repositories, repository, FNM_CASEFOLD) == 0 &&
-            fnmatch(c->immutable_tags[i].tags, tag, 0) == 0)
+            (!tag || fnmatch(c->immutable_tags[i].tags, tag, 0) == 0))
             return true;
     return false;
+}
+
+bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag)
+{
+    return is_immutable(c, repository, tag);
+}
+
+bool config_has_immutable_tags(const struct config *c, const char *repository)
+{
+    return is_immutable(c, repository, NULL);
 }

@@ -153,6 +153,8 @@ bool config_access_allows(const struct config *c, const char *repository,
 /* Whether this tag, once it is there, must not be moved or removed by clients. Never one under an
  * upstream's prefix. */
 bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag);
+/* Whether a tag of the repository could be one. */
+bool config_has_immutable_tags(const struct config *c, const char *repository);
 /* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
  * loopback address and there are no access rules. */
 int config_check_access(const struct config *c, struct error *err);

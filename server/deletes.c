@@ -12,12 +12,19 @@ static enum MHD_Result refuse_all(struct request *q)
         "through the registry API");
 }
 
+/* NULL where no rule can hold: nothing has to be looked up then. */
+static const struct tag_guard *guard_of(const struct request *q, struct tag_guard *guard)
+{
+    *guard = request_tag_guard(q);
+    return config_has_immutable_tags(q->server->config, q->route.ref.repository) ? guard : NULL;
+}
+
 static int delete_manifest(struct request *q, struct error *err)
 {
     char source[96];
-    struct tag_guard guard = request_tag_guard(q);
+    struct tag_guard guard;
     request_source(q, "delete", source, sizeof(source));
-    return store_remove(q->server->store, &q->route.ref, &guard, source, err);
+    return store_remove(q->server->store, &q->route.ref, guard_of(q, &guard), source, err);
 }
 
 /* A blob that an upstream has would be asked for again at once, or stay away for ever because its
@@ -26,6 +33,7 @@ static int delete_blob(struct request *q, struct error *err)
 {
     const struct reference *ref = &q->route.ref;
     _cleanup_(link_done) struct link link = {0};
+    struct tag_guard guard;
     char digest[DIGEST_TEXT_MAX];
     int found = store_link_get(q->server->store, ref->repository, &ref->digest, &link, err);
     if (found < 0)
@@ -38,7 +46,8 @@ static int delete_blob(struct request *q, struct error *err)
                        "the blob %s of %s comes from an upstream and is fetched again when it is "
                        "wanted: delete the manifest that has it",
                        digest, ref->repository);
-    return store_blob_unlink(q->server->store, ref->repository, &ref->digest, err);
+    return store_blob_unlink(q->server->store, ref->repository, &ref->digest, guard_of(q, &guard),
+                             err);
 }
 
 enum MHD_Result deletes_serve(struct request *q)

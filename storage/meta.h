@@ -106,7 +106,7 @@ int meta_remove_manifest(struct meta *m, const char *repository, const struct di
 int meta_manifest_push(struct meta *m, const struct push_record *r, struct digest_list *ret_missing,
                        struct error *err);
 int meta_blob_unlink(struct meta *m, const char *repository, const struct digest *d,
-                     struct error *err);
+                     const struct tag_guard *guard, struct error *err);
 int meta_blob_mount(struct meta *m, const char *repository, const struct digest *d,
                     const char *from, struct error *err);
 int meta_blob_repositories(struct meta *m, const struct digest *d, const char *last, size_t limit,

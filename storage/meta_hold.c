@@ -123,6 +123,7 @@ struct blob_args {
     const char *repository;
     const struct digest *digest;
     const char *from;
+    const struct tag_guard *guard;
     uint64_t now_s;
     bool is_found; /* set by each run */
 };
@@ -141,14 +142,16 @@ static int run_unlink(struct meta *m, MDB_txn *txn, void *arg, struct error *err
     int r = db_delete(m, txn, DB_LINKS, &k, err);
     if (r <= 0)
         return r == 0 ? no_blob(a, err) : -1;
+    if (guard_part(m, txn, a->repository, a->digest, a->guard, err) < 0)
+        return -1;
     /* The uses of manifests stay: they keep the bytes, and pushing the blob again mends them. */
     return hold_drop(m, txn, a->repository, a->digest, err) < 0 ? -1 : 0;
 }
 
 int meta_blob_unlink(struct meta *m, const char *repository, const struct digest *d,
-                     struct error *err)
+                     const struct tag_guard *guard, struct error *err)
 {
-    struct blob_args a = {.repository = repository, .digest = d};
+    struct blob_args a = {.repository = repository, .digest = d, .guard = guard};
     {
         /* What must fail is found out without the writing thread (see meta_push.c). */
         _cleanup_txn_ MDB_txn *txn = NULL;
@@ -158,6 +161,8 @@ int meta_blob_unlink(struct meta *m, const char *repository, const struct digest
         int r = db_has(m, txn, DB_LINKS, &k, err);
         if (r <= 0)
             return r == 0 ? no_blob(&a, err) : -1;
+        if (guard_part(m, txn, repository, d, guard, err) < 0)
+            return -1;
     }
     return meta_write(m, run_unlink, &a, err);
 }

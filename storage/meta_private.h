@@ -192,6 +192,12 @@ int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const str
                  const struct strbuf *row, const struct digest *needs, size_t n_needs,
                  struct error *err);
 
+/* meta_guard.c: ERR_CONFLICT when something that needs the digest in the repository, directly or
+ * through others, has an immutable tag (not when only a manifest of this digest has one), or may have
+ * one because there are too many to look at. guard: NULL = nothing is immutable. */
+int guard_part(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+               const struct tag_guard *guard, struct error *err);
+
 /* meta_remove.c: the manifest no longer needs the blob. The link goes when nothing else in the
  * repository needs it, or becomes a hold when the manifest was pushed. */
 int link_release(struct meta *m, MDB_txn *txn, const char *repository,

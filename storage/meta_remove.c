@@ -84,10 +84,13 @@ static int check_guard(const struct remove_args *a, const char *tag, struct erro
     if (!a->guard || !a->guard->is_immutable(a->guard->ctx, a->repository, tag))
         return 0;
     if (a->tag)
-        return err_set(err, ERR_CONFLICT, "%s:%s is an immutable tag (immutable_tags)",
+        return err_set(err, ERR_CONFLICT,
+                       "%s:%s is an immutable tag (immutable_tags): only \"weighbridge rm\" on the "
+                       "server's machine removes it",
                        a->repository, tag);
     return err_set(err, ERR_CONFLICT,
-                   "%s of %s cannot be removed: its tag %s is immutable (immutable_tags)",
+                   "%s of %s cannot be removed: its tag %s is immutable (immutable_tags), only "
+                   "\"weighbridge rm\" on the server's machine removes it",
                    digest_format(a->digest, text), a->repository, tag);
 }
 
@@ -222,7 +225,11 @@ static int check_first(struct meta *m, const struct remove_args *a, struct error
         return r == 0 ? not_found(a, err) : -1;
     if (a->tag)
         return check_guard(a, a->tag, err);
-    return a->guard ? pick_tags(m, txn, a, &tags, err) : 0;
+    if (!a->guard)
+        return 0;
+    if (pick_tags(m, txn, a, &tags, err) < 0)
+        return -1;
+    return guard_part(m, txn, a->repository, a->digest, a->guard, err);
 }
 
 static int remove_checked(struct meta *m, struct remove_args *a,
@@ -292,8 +299,10 @@ static int run_remove_manifest(struct meta *m, MDB_txn *txn, void *arg, struct e
     int r = db_get(m, txn, DB_MANIFESTS, &k, &row, err);
     if (r <= 0)
         return r == 0 ? not_found(a, err) : -1;
-    if (pick_tags(m, txn, a, &tags, err) < 0 || drop_tags(m, txn, a, &tags, err) < 0 ||
-        db_delete(m, txn, DB_MANIFESTS, &k, err) < 0 || release_needs(m, txn, a, &row, err) < 0)
+    if (pick_tags(m, txn, a, &tags, err) < 0 ||
+        guard_part(m, txn, a->repository, a->digest, a->guard, err) < 0 ||
+        drop_tags(m, txn, a, &tags, err) < 0 || db_delete(m, txn, DB_MANIFESTS, &k, err) < 0 ||
+        release_needs(m, txn, a, &row, err) < 0)
         return -1;
     r = db_has_prefix(m, txn, DB_MANIFESTS, &all, err);
     if (r != 0)

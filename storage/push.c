@@ -89,11 +89,11 @@ int store_manifest_push(struct store *s, const struct push_record *r,
 }
 
 int store_blob_unlink(struct store *s, const char *repository, const struct digest *d,
-                      struct error *err)
+                      const struct tag_guard *guard, struct error *err)
 {
     if (store_check_content(repository, d, err) < 0)
         return -1;
-    return meta_blob_unlink(s->meta, repository, d, err);
+    return meta_blob_unlink(s->meta, repository, d, guard, err);
 }
 
 int store_blob_mount(struct store *s, const char *repository, const struct digest *d,

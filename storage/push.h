@@ -79,9 +79,11 @@ int store_manifest_push(struct store *s, const struct push_record *r,
                         struct digest_list *ret_missing, struct error *err);
 
 /* Removes the repository's link: the blob is 404 there from now on, also where a manifest needs it.
- * ERR_NOT_FOUND. Bytes go with a later gc, and only when no repository needs them. */
+ * ERR_NOT_FOUND. Bytes go with a later gc, and only when no repository needs them. guard: NULL =
+ * nothing is immutable; else ERR_CONFLICT when a manifest with an immutable tag needs the blob, or
+ * an index with one through its manifests. */
 int store_blob_unlink(struct store *s, const char *repository, const struct digest *d,
-                      struct error *err);
+                      const struct tag_guard *guard, struct error *err);
 /* Gives `repository` a link to a blob that `from` has and whose bytes are held. 1 linked,
  * 0 not there or not held, -1. */
 int store_blob_mount(struct store *s, const char *repository, const struct digest *d,

@@ -552,6 +552,19 @@ class ImmutableTags(PushCase):
         self.check()
         self.assertEqual(len(self.history(self.wb, "v1")), 1)
 
+    def test_nor_do_their_parts_go(self):
+        for data in (EMPTY, b"layer"):
+            self.refused(self.delete(self.wb, f"blobs/{sha256(data)}"), 409, "DENIED", "v1",
+                         "immutable_tags")
+        child = image([b"layer"], annotations={"of": "an index"})
+        self.push(self.wb, sha256(child), child)
+        parent = index(child)
+        self.push(self.wb, "v2", parent)
+        self.refused(self.delete(self.wb, f"manifests/{sha256(child)}"), 409, "DENIED", "v2")
+        self.assertEqual(self.get(self.wb, sha256(child))[2], child)
+        self.assertEqual(self.wb.request("GET", f"/v2/{REPO}/blobs/{sha256(b'layer')}")[2],
+                         b"layer")
+
     def test_other_tags_move(self):
         self.push(self.wb, "latest", self.manifest)
         self.push(self.wb, "latest", self.other)

@@ -154,7 +154,7 @@ static void mount_and_unlink(unsigned i, unsigned repository)
     CHECK(r >= 0, "%s", err.text);
     atomic_fetch_add(&mounts, r == 1);
     if (r == 1 && i % 2) {
-        r = store_blob_unlink(store, SCRATCH, &d, &err);
+        r = store_blob_unlink(store, SCRATCH, &d, NULL, &err);
         CHECK(r == 0 || err.code == ERR_NOT_FOUND, "%s", err.text);
     }
 }

@@ -614,7 +614,15 @@ Test(values, immutable_tags)
         cr_assert_eq(config_tag_is_immutable(c, cases[i].repository, cases[i].tag), cases[i].want,
                      "%s:%s", cases[i].repository, cases[i].tag);
     config_free(c);
+    c = parse("{\"immutable_tags\":[{\"repositories\":\"Team/*\",\"tags\":\"v*\"}]}");
+    cr_assert(config_has_immutable_tags(c, "team/x"));
+    cr_assert_not(config_has_immutable_tags(c, "team"));
+    config_free(c);
+    c = parse("{\"immutable_tags\":[{\"repositories\":\"**\"}]}");
+    cr_assert_not(config_has_immutable_tags(c, "hf/team/x"), "under an upstream's prefix");
+    config_free(c);
     c = parse("{}");
+    cr_assert_not(config_has_immutable_tags(c, "team/x"));
     cr_assert_not(config_tag_is_immutable(c, "frozen", "latest"));
     config_free(c);
 }

@@ -33,6 +33,7 @@ static const char *fake_taken_tag;  /* points at another manifest already */
 static unsigned fake_referrers;     /* how many there are of any digest */
 static size_t fake_annotation_size; /* of each; 0 = none */
 static struct digest fake_unlinked;
+static bool fake_has_guard; /* for the last removal of a blob */
 static char fake_removed_by[128];
 
 static void fake_push_done(void)
@@ -116,9 +117,12 @@ void link_done(struct link *l)
 }
 
 int store_blob_unlink(struct store *s, const char *repository, const struct digest *d,
-                      struct error *err)
+                      const struct tag_guard *guard, struct error *err)
 {
-    (void)s, (void)repository, (void)err;
+    (void)s;
+    fake_has_guard = guard != NULL;
+    if (fake_taken_tag && guard && guard->is_immutable(guard->ctx, repository, fake_taken_tag))
+        return err_set(err, ERR_CONFLICT, "%s is there (immutable_tags)", fake_taken_tag);
     fake_unlinked = *d;
     return 0;
 }

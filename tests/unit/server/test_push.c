@@ -518,6 +518,15 @@ Test(push, immutable_tags, .init = with_immutable)
     expect_refusal(409, "DENIED", "immutable_tags");
     cr_expect_eq(request("DELETE", PUSH "latest"), 202);
     cr_expect_eq(atomic_load(&fake_removed), 1);
+    char path[400], digest[DIGEST_TEXT_MAX];
+    snprintf(path, sizeof(path), "/v2/" REPO "/blobs/%s", digest_format(&fake_held.digest, digest));
+    request("DELETE", path);
+    expect_refusal(409, "DENIED", "immutable_tags");
+    cr_expect(fake_has_guard);
+    immutable.repositories = "another/*";
+    cr_expect_eq(request("DELETE", path), 202);
+    cr_expect(!fake_has_guard, "no rule can hold: nothing is looked up");
+    immutable.repositories = "local/*";
 }
 
 Test(push, deletes)

@@ -15,12 +15,13 @@ Test(hold, unlinking_and_pushing_again)
     struct digest_list missing;
     struct digest layer = digest_of_text("layer"), never = digest_of_text("never");
     struct digest d = push_pair(s, LOCAL, "layer", "{m}", "v1");
-    cr_assert(store_blob_unlink(s, LOCAL, &layer, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, NULL, &err) == 0, "%s", err.text);
     cr_assert(!has_link(s, LOCAL, &layer) && has_manifest(s, LOCAL, &d));
-    cr_assert(store_blob_unlink(s, LOCAL, &layer, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, NULL, &err) == -1 && err.code == ERR_NOT_FOUND);
     cr_assert(strstr(err.text, LOCAL), "%s", err.text);
-    cr_assert(store_blob_unlink(s, LOCAL, &never, &err) == -1 && err.code == ERR_NOT_FOUND);
-    cr_assert(store_blob_unlink(s, "team/other", &layer, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(store_blob_unlink(s, LOCAL, &never, NULL, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(store_blob_unlink(s, "team/other", &layer, NULL, &err) == -1 &&
+              err.code == ERR_NOT_FOUND);
     collect(s, false, 0);
     cr_assert(is_held(s, &layer), "a manifest still names the bytes");
 
@@ -46,7 +47,7 @@ Test(hold, unlinking_what_no_manifest_needs)
     struct store *s = open_store();
     struct error err = ERROR_INIT;
     struct digest layer = upload_text(s, LOCAL, "layer");
-    cr_assert(store_blob_unlink(s, LOCAL, &layer, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, NULL, &err) == 0, "%s", err.text);
     cr_assert(collect(s, false, DAY).blobs_removed == 1, "the hold went with the link");
     store_close(s);
     cr_assert(raw_count("uses") == 0 && raw_count("links") == 0);
@@ -58,7 +59,7 @@ Test(hold, unlinking_and_then_removing_the_manifest)
     struct error err = ERROR_INIT;
     struct digest layer = digest_of_text("layer");
     struct digest d = push_pair(s, LOCAL, "layer", "{m}", "v1");
-    cr_assert(store_blob_unlink(s, LOCAL, &layer, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, NULL, &err) == 0, "%s", err.text);
     cr_assert(remove_digest(s, LOCAL, &d, &err) == 0, "%s", err.text);
     cr_assert(!has_link(s, LOCAL, &layer), "what was unlinked does not come back as a hold");
     cr_assert(collect(s, false, DAY).blobs_removed == 1);
@@ -87,7 +88,7 @@ Test(hold, mounting)
     cr_assert(store_blob_mount(s, "Team/b", &layer, "team/a", &err) == -1);
     cr_assert(store_blob_mount(s, "team/b", &layer, "Team/a", &err) == -1);
     /* The link is its own: the other one may go. */
-    cr_assert(store_blob_unlink(s, "team/a", &layer, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, "team/a", &layer, NULL, &err) == 0, "%s", err.text);
     collect(s, false, DAY);
     struct push_need need = need_of("layer");
     push_ok(s, "team/b", "{m}", &need, 1, "v1");
@@ -138,7 +139,8 @@ Test(hold, repositories_of_a_blob)
         }
     }
     push_ok(s, "b", "{m}", &need, 1, NULL);
-    cr_assert(store_blob_unlink(s, "b", &layer, &err) == 0, "it stays needed, without a link");
+    cr_assert(store_blob_unlink(s, "b", &layer, NULL, &err) == 0,
+              "it stays needed, without a link");
     struct name_list l;
     cr_assert(store_blob_repositories(s, &layer, NULL, 10, &l, &err) == 0, "%s", err.text);
     cr_assert(l.n == 4 && !l.more);

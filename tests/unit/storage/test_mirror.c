@@ -305,7 +305,7 @@ Test(mirror, a_recorded_link_is_held_for_a_while)
     cr_assert(collect(s, false, 100000).blobs_held == 1 && is_held(s, &d));
     struct repository_row row;
     cr_assert(store_repository_get(s, REPO, &row, NULL) == 0, "a link makes no repository");
-    cr_assert(store_blob_unlink(s, REPO, &d, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, REPO, &d, NULL, &err) == 0, "%s", err.text);
     cr_assert_null(origin_of(s, "layer"));
     record_ok(s, "layer");
     cr_assert(origin_of(s, "layer"), "recorded anew");

@@ -191,7 +191,7 @@ Test(push, optional_layers_count_when_they_are_here)
     collect(s, false, 0);
     cr_assert(is_held(s, &foreign) && has_link(s, LOCAL, &foreign));
     /* Without its link it does not count any more, and its bytes may go. */
-    cr_assert(store_blob_unlink(s, LOCAL, &foreign, NULL) == 0);
+    cr_assert(store_blob_unlink(s, LOCAL, &foreign, NULL, NULL) == 0);
     push_ok(s, LOCAL, "{m}", needs, 2, "v1");
     collect(s, false, 0);
     cr_assert(!is_held(s, &foreign));
@@ -280,7 +280,7 @@ Test(push, of_what_was_imported_keeps_its_commit)
     r.media_type = INDEX;
     push_record_ok(s, &r);
     cr_assert(remove_tag(s, "hf/org/model", COMMIT_A, &err) == 0, "%s", err.text);
-    cr_assert(store_blob_unlink(s, "hf/org/model", &need.digest, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, "hf/org/model", &need.digest, NULL, &err) == 0, "%s", err.text);
     collect(s, false, 0);
     struct commit_files files;
     cr_assert(store_commit_files_get(s, "hf", "Org/Model", COMMIT_A, &files, &err) == 1,
@@ -479,6 +479,58 @@ Test(push, immutable_tags_are_not_removed)
     struct reference l = {.repository = LOCAL, .tag = "latest"};
     cr_assert(store_remove(s, &l, &guard, "x", &err) == 0, "%s", err.text);
     cr_assert(store_remove(s, &r, NULL, "x", &err) == 0, "who manages the server may");
+    store_close(s);
+}
+
+static int remove_guarded(struct store *s, const struct digest *d, struct error *err)
+{
+    struct reference r = {.repository = LOCAL, .is_digest = true, .digest = *d};
+    return store_remove(s, &r, &guard, "x", err);
+}
+
+static struct push_need child_of(const char *text)
+{
+    return (struct push_need){NEED_CHILD, digest_of_text(text), strlen(text)};
+}
+
+static void refused_as_part(int r, const struct digest *d, const char *tag, const struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    cr_assert(r == -1 && err->code == ERR_CONFLICT, "%d %s", r, err->text);
+    cr_assert(strstr(err->text, digest_format(d, text)) && strstr(err->text, tag) &&
+                  strstr(err->text, "immutable_tags"),
+              "%s", err->text);
+}
+
+/* The tag names an index of an index of a manifest with a layer: none of them can be taken out. */
+Test(push, what_an_immutable_tag_names_stays_whole)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest layer = digest_of_text("layer"), other = digest_of_text("other");
+    struct digest image = push_pair(s, LOCAL, "layer", "{image}", NULL);
+    struct push_need below[] = {child_of("{image}"), child_of("{inner}")};
+    struct digest inner = push_ok(s, LOCAL, "{inner}", &below[0], 1, "latest");
+    struct digest top = push_ok(s, LOCAL, "{top}", below, 2, "v1");
+    push_pair(s, LOCAL, "other", "{free}", "main");
+    refused_as_part(store_blob_unlink(s, LOCAL, &layer, &guard, &err), &layer, "v1", &err);
+    refused_as_part(remove_guarded(s, &image, &err), &image, "v1", &err);
+    refused_as_part(remove_guarded(s, &inner, &err), &inner, "v1", &err);
+    cr_assert(has_link(s, LOCAL, &layer) && has_manifest(s, LOCAL, &image) &&
+              has_manifest(s, LOCAL, &inner));
+    struct digest at = tag_digest(s, LOCAL, "latest");
+    cr_assert(digest_equal(&at, &inner), "all or nothing");
+    /* Other things of the repository go, and the same content in another one. */
+    cr_assert(store_blob_unlink(s, LOCAL, &other, &guard, &err) == 0, "%s", err.text);
+    push_pair(s, "team/other", "layer", "{image}", "v1x");
+    cr_assert(remove_tag(s, "team/other", "v1x", &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, "team/other", &layer, &guard, &err) == 0, "%s", err.text);
+    /* Once nothing immutable needs them, so do they. */
+    cr_assert(remove_tag(s, LOCAL, "v1", &err) == 0, "%s", err.text);
+    cr_assert(remove_guarded(s, &inner, &err) == 0, "%s", err.text);
+    cr_assert(remove_guarded(s, &top, &err) == 0, "%s", err.text);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, &guard, &err) == 0, "%s", err.text);
+    cr_assert(remove_guarded(s, &image, &err) == 0, "%s", err.text);
     store_close(s);
 }
 
