@@ -46,23 +46,13 @@ static void hub_source_release(void *ctx)
     free(s);
 }
 
-/* Takes the link over in any case. */
-static int hub_source_make(struct upstreams *u, struct link *link, const struct digest *d,
+/* Takes the link over on success. */
+static int hub_source_make(struct hub *h, struct link *link, const struct digest *d,
                            struct transfer_source *ret, struct error *err)
 {
-    struct hub *h = upstreams_hub_named(u, link->origin.upstream);
-    if (!h) {
-        err_set(err, ERR_NOT_FOUND,
-                "this blob comes from the upstream \"%s\", which is no longer configured",
-                link->origin.upstream);
-        link_done(link);
-        return -1;
-    }
     struct hub_source *s = calloc(1, sizeof(*s));
-    if (!s) {
-        link_done(link);
+    if (!s)
         return err_set(err, ERR_NOMEM, "out of memory for a transfer");
-    }
     s->hub = h;
     s->link = *link;
     s->digest = *d;
@@ -72,11 +62,32 @@ static int hub_source_make(struct upstreams *u, struct link *link, const struct 
         .pool = hub_pool(h),
         .retries = hub_config(h)->retries,
         .max_connections = hub_config(h)->connections_per_blob,
-        .limiter = upstreams_limiter_of(u, hub_config(h)),
         .locate = hub_source_locate,
         .release = hub_source_release,
         .ctx = s,
     };
+    return 0;
+}
+
+static int source_make(struct upstreams *u, struct link *link, const struct digest *d,
+                       struct transfer_source *ret, struct error *err)
+{
+    const struct config_upstream *c = upstreams_named(u, link->origin.upstream);
+    if (!c)
+        return err_set(err, ERR_NOT_FOUND,
+                       "this blob comes from the upstream \"%s\", which is no longer configured",
+                       link->origin.upstream);
+    if (config_is_offline(u->config, c)) {
+        char text[DIGEST_TEXT_MAX];
+        return err_set(err, ERR_NOT_FOUND,
+                       "blob %s is not here, and upstream %s is offline by configuration",
+                       digest_format(d, text), c->prefix);
+    }
+    struct mirror *m = upstreams_mirror(u, c);
+    if (m ? mirror_source(m, link, d, ret, err) < 0
+          : hub_source_make(upstreams_hub(u, c), link, d, ret, err) < 0)
+        return -1;
+    ret->limiter = upstreams_limiter_of(u, c);
     return 0;
 }
 
@@ -128,7 +139,7 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
     uint64_t size = link->size, have;
     bool running = transfer_find(u->transfers, d, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
-    if (!running && (hub_source_make(u, link, d, &source, err) < 0 ||
+    if (!running && (source_make(u, link, d, &source, err) < 0 ||
                      transfer_join(u->transfers, d, size, &source, &r->transfer, err) < 0))
         return -1;
     if (transfer_size(r->transfer) != size)
@@ -152,11 +163,20 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
     return rc < 0 ? -1 : 0;
 }
 
+/* As store_link_get(). */
+static int find_link(struct upstreams *u, const char *repository, const struct digest *d,
+                     struct link *ret, struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    return m ? mirror_link(m, repository, d, ret, err)
+             : store_link_get(u->store, repository, d, ret, err);
+}
+
 static int open_blob(struct upstreams *u, const char *repository, const struct digest *d,
                      struct reader *r, struct error *err)
 {
     struct link link = {0};
-    int found = store_link_get(u->store, repository, d, &link, err);
+    int found = find_link(u, repository, d, &link, err);
     if (found <= 0)
         return found < 0 ? -1 : no_link(repository, d, err);
     r->size = link.size;
@@ -195,7 +215,7 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
                 uint64_t *ret_size, struct error *err)
 {
     struct link link = {0};
-    int found = store_link_get(u->store, repository, d, &link, err);
+    int found = find_link(u, repository, d, &link, err);
     if (found <= 0)
         return found;
     int rc = link.held || link.has_origin ? 1 : bytes_gone(repository, d, err);
