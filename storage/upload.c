@@ -10,12 +10,33 @@
 #include "storage/fault.h"
 #include "storage/upload_private.h"
 
+/* An empty session that nobody touched for so long makes room for another one. */
+#define ABANDONED_MS 60000
+/* More sessions than may be are those of a start with a lower limit: as many go with one request.
+ */
+#define ABANDONED_BATCH 16
 /* Space for less is not worth a call of its own. */
 #define ALLOCATE_MIN ((uint64_t)1 << 20)
 #define AHEAD_MIN ((uint64_t)8 << 20)
 #define AHEAD_MAX ((uint64_t)64 << 20)
 /* From here on a thread beside the one that receives and writes is worth it. */
 #define FORK_AFTER ((uint64_t)4 << 20)
+
+/* Called with the table's lock, which is not held meanwhile. 0 gone (x may be freed), -1. */
+static int end(struct uploads *t, struct session *x, struct error *err)
+{
+    x->holder = NULL;
+    x->generation++;
+    x->busy = true;
+    pthread_mutex_unlock(&t->lock);
+    int r = session_remove(x, err);
+    pthread_mutex_lock(&t->lock);
+    x->busy = false;
+    if (r == 0)
+        session_drop(t, x);
+    pthread_cond_broadcast(&t->idle);
+    return r;
+}
 
 /* ---- beginning ---- */
 
@@ -35,20 +56,46 @@ static int make_files(struct store *s, struct incoming_row *row, struct error *e
     return 0;
 }
 
+/* Of the sessions that nobody holds and that never got a byte the one that was idle for longest, if
+ * that is long enough. A client that died before its first byte must not keep others out until
+ * expiry, and one that is only slow loses nothing but an address. */
+static struct session *find_abandoned(struct uploads *t, int64_t now_ms)
+{
+    struct session *oldest = NULL;
+    if (now_ms < t->abandoned_ms)
+        return NULL;
+    for (size_t i = 0; i < UPLOAD_BUCKETS; i++)
+        for (struct session *x = t->buckets[i]; x; x = x->next)
+            if (!x->busy && !x->holder && x->size == 0 && !x->renamed &&
+                (!oldest || x->active_ms < oldest->active_ms))
+                oldest = x;
+    if (oldest && now_ms - oldest->active_ms >= ABANDONED_MS)
+        return oldest;
+    t->abandoned_ms = (oldest ? oldest->active_ms : now_ms) + ABANDONED_MS;
+    return NULL;
+}
+
 /* A place among the most that may be. */
 static int take_place(struct uploads *t, struct error *err)
 {
+    int r = 0;
     pthread_mutex_lock(&t->lock);
+    for (unsigned i = 0; r == 0 && t->n >= t->max && i < ABANDONED_BATCH; i++) {
+        struct session *x = find_abandoned(t, (int64_t)clock_monotonic_ms());
+        if (!x)
+            break;
+        r = end(t, x, err);
+    }
     bool full = t->n >= t->max;
-    if (!full)
+    if (r == 0 && !full)
         t->n++;
     pthread_mutex_unlock(&t->lock);
-    if (full)
+    if (r == 0 && full)
         return err_set(err, ERR_BUSY,
                        "%zu uploads are open, as many as limits.uploads allows: finish or "
                        "cancel some, wait until they expire, or raise the setting",
                        t->max);
-    return 0;
+    return r;
 }
 
 int upload_begin(struct store *s, const char *repository, enum digest_alg alg,
@@ -254,9 +301,11 @@ int upload_expect(struct upload *u, uint64_t bytes, struct error *err)
         return -1;
     int r = store_has_room(f->store, bytes, err);
     if (r == 0 && bytes >= ALLOCATE_MIN) {
-        r = staging_allocate(f->store->blobs, f->fd, f->length, f->length + bytes, err);
+        uint64_t step = bytes < AHEAD_MAX ? bytes : AHEAD_MAX;
+        x->announced = f->length + bytes;
+        r = staging_allocate(f->store->blobs, f->fd, f->length, f->length + step, err);
         /* also after a failure, which may have taken a part */
-        x->allocated = f->length + bytes;
+        x->allocated = f->length + step;
     }
     session_leave(x);
     return r;
@@ -283,13 +332,16 @@ static void hash_along(struct session *x, const void *data, size_t len)
     x->hashed += len;
 }
 
-/* Space for a body of unknown length is taken ahead of it, as much again as there is: cheaper than
- * block by block, and what is left over is given back with the hold. Where there is too little, the
- * writes find out themselves. */
+/* Space is taken ahead of the body, which is cheaper than block by block: as much again as there
+ * is, or what was announced, but never so much that a promise keeps others from the disk. What is
+ * left over is given back with the hold. Where there is too little, the writes find out themselves.
+ */
 static void allocate_ahead(struct session *x)
 {
     struct staged *f = &x->file;
-    uint64_t step = f->length < AHEAD_MAX ? f->length : AHEAD_MAX;
+    uint64_t step = x->announced > f->length ? x->announced - f->length : f->length;
+    if (step > AHEAD_MAX)
+        step = AHEAD_MAX;
     if (store_has_room(f->store, step, NULL) < 0)
         return;
     if (staging_allocate(f->store->blobs, f->fd, f->length, f->length + step, NULL) == 0)
@@ -308,7 +360,7 @@ static int append(struct session *x, const void *data, size_t len, struct error 
     if (f->unflushed == 0 && f->length + len > x->allocated &&
         store_has_room(f->store, len, err) < 0)
         return -1;
-    if (f->length >= AHEAD_MIN && f->length + len > x->allocated)
+    if ((f->length >= AHEAD_MIN || x->announced > x->allocated) && f->length + len > x->allocated)
         allocate_ahead(x);
     if (fs_pwrite_all(f->fd, data, len, f->length, err) < 0)
         return err_wrap(err, "%s/incoming/%s", f->store->dir, f->row.file);
@@ -396,22 +448,6 @@ void upload_close(struct upload *u)
 }
 
 /* ---- ending without a blob ---- */
-
-/* Called with the table's lock, which is not held meanwhile. 0 gone (x may be freed), -1. */
-static int end(struct uploads *t, struct session *x, struct error *err)
-{
-    x->holder = NULL;
-    x->generation++;
-    x->busy = true;
-    pthread_mutex_unlock(&t->lock);
-    int r = session_remove(x, err);
-    pthread_mutex_lock(&t->lock);
-    x->busy = false;
-    if (r == 0)
-        session_drop(t, x);
-    pthread_cond_broadcast(&t->idle);
-    return r;
-}
 
 int upload_cancel(struct store *s, const char *repository, const char *id, struct error *err)
 {

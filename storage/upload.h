@@ -32,7 +32,8 @@ struct store;
 
 /* Begins an empty session for a blob of this repository. Durable on return. alg: what is hashed
  * while the bytes come (another one named at the commit costs a second read of them).
- * ERR_BUSY: max_uploads (store_options) are open. */
+ * ERR_BUSY: max_uploads (store_options) are open, and none of them is one that was left alone for a
+ * minute without a byte in it; such a one gives way. */
 int upload_begin(struct store *s, const char *repository, enum digest_alg alg,
                  char ret_id[static UPLOAD_ID_LEN + 1], struct error *err);
 
@@ -51,7 +52,8 @@ int upload_open(struct store *s, const char *repository, const char *id, struct 
                 struct error *err);
 uint64_t upload_offset(const struct upload *u); /* acknowledged, and where writing goes on */
 uint64_t upload_size(const struct upload *u);   /* with what was written since */
-/* So many bytes are about to come: takes disk space for them at once. ERR_NO_SPACE. */
+/* So many bytes are about to come: there is room for them, and some of it is taken at once, the
+ * rest as they come. ERR_NO_SPACE. */
 int upload_expect(struct upload *u, uint64_t bytes, struct error *err);
 /* Appends. Errors are sticky. */
 int upload_write(struct upload *u, const void *data, size_t len, struct error *err);

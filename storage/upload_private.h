@@ -29,6 +29,7 @@ struct session {
     struct staged
         file; /* this and the next ones: of whoever set busy. Its row's names never change */
     uint64_t allocated;    /* disk space is taken up to here */
+    uint64_t announced;    /* the hold's request says that it ends here; 0 = not known */
     struct hasher *hasher; /* of the row's algorithm; NULL: to be read again */
     uint64_t hashed;
     bool renamed; /* it has its name in blobs/ already, but the rows could not be written */
@@ -47,6 +48,7 @@ struct uploads {
     pthread_mutex_t lock; /* guards: what follows, and what struct session says */
     pthread_cond_t idle;  /* a session is not busy any more, or has another generation */
     size_t n, max;
+    int64_t abandoned_ms; /* when it is worth looking for an empty one that was left alone */
     struct session *buckets[UPLOAD_BUCKETS];
 };
 

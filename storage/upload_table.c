@@ -210,6 +210,7 @@ int session_rewind(struct session *x, struct error *err)
     if (ftruncate(f->fd, (off_t)to) < 0)
         return err_errno(err, "truncate %s/incoming/%s", f->store->dir, f->row.file);
     x->allocated = to; /* the cut gave back the rest */
+    x->announced = 0;
     staged_plan_extent(f);
     /* As long as what is synced: the length says again what is there. */
     if (to <= f->row.synced && strncmp(f->row.owner, NO_BOOT, OWNER_BOOT) == 0) {

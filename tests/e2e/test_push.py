@@ -562,7 +562,7 @@ class ImmutableTags(PushCase):
         self.push(self.wb, "v2", parent)
         self.refused(self.delete(self.wb, f"manifests/{sha256(child)}"), 409, "DENIED", "v2")
         self.assertEqual(self.get(self.wb, sha256(child))[2], child)
-        self.assertEqual(self.wb.request("GET", f"/v2/{REPO}/blobs/{sha256(b'layer')}")[2],
+        self.assertEqual(self.wb.get(f"/v2/{self.repository}/blobs/{sha256(b'layer')}")[2],
                          b"layer")
 
     def test_other_tags_move(self):

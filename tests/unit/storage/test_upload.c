@@ -427,6 +427,37 @@ Test(upload, no_more_than_the_limit)
     store_close(s);
 }
 
+/* Only one that is empty, that nobody holds, and that has been so for a while; the oldest first. */
+Test(upload, an_abandoned_one_makes_room)
+{
+    struct store_options o = {.dir = data_dir(), .free_floor_percent = 1, .max_uploads = 5};
+    struct store *s = NULL;
+    struct error err = ERROR_INIT;
+    char id[5][UPLOAD_ID_LEN + 1], more[UPLOAD_ID_LEN + 1];
+    static const long ages[] = {3000, 100, 90, 120, 30};
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < 5; i++)
+        begin(s, id[i]);
+    send_piece(s, id[0], (const unsigned char *)"abc", 0, 3);
+    store_close(s);
+    for (size_t i = 0; i < 5; i++)
+        age_file(id[i], ages[i]);
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    struct upload *u = open_upload(s, id[1]);
+    begin(s, more);
+    assert_gone(s, id[3]);
+    cr_assert(stats_of(s).uploads == 5);
+    begin(s, more);
+    assert_gone(s, id[2]);
+    cr_assert(upload_begin(s, REPO, DIGEST_SHA256, more, &err) == -1 && err.code == ERR_BUSY);
+    cr_assert(status_of(s, id[0]) == 3 && status_of(s, id[4]) == 0, "bytes; too young");
+    struct digest empty = digest_of_text("");
+    commit(u, &empty);
+    upload_close(u);
+    cr_assert(stats_of(s).uploads == 4 && count_incoming() == 4);
+    store_close(s);
+}
+
 Test(upload, room_for_what_is_coming)
 {
     struct store *s = open_store();
@@ -456,6 +487,41 @@ Test(upload, room_for_what_is_coming)
     blob_path(&d, path, sizeof(path));
     cr_assert(stat(path, &st) == 0 && st.st_size == 3 && st.st_blocks <= 64);
     store_close(s);
+}
+
+static uint64_t allocated(const char *path)
+{
+    struct stat st;
+    cr_assert(stat(path, &st) == 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* What is only announced does not take the disk from the others. */
+Test(upload, announced_bytes_take_their_space_as_they_come)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d;
+    unsigned char *bytes = make_bytes(130 * MIB, 5, &d);
+    char id[UPLOAD_ID_LEN + 1], path[400];
+    begin(s, id);
+    incoming_path(id, path, sizeof(path));
+    struct upload *u = open_upload(s, id);
+    cr_assert(upload_expect(u, 130 * MIB, &err) == 0, "%s", err.text);
+    cr_assert(allocated(path) >= 64 * MIB && allocated(path) < 65 * MIB);
+    write_range(u, bytes, 0, 64 * MIB);
+    cr_assert(allocated(path) < 65 * MIB);
+    write_range(u, bytes, 64 * MIB, MIB);
+    cr_assert(allocated(path) >= 128 * MIB && allocated(path) < 129 * MIB);
+    write_range(u, bytes, 65 * MIB, 64 * MIB);
+    cr_assert(allocated(path) >= 130 * MIB && allocated(path) < 131 * MIB,
+              "no more than announced");
+    write_range(u, bytes, 129 * MIB, MIB);
+    commit(u, &d);
+    upload_close(u);
+    assert_blob(s, &d, bytes, 130 * MIB);
+    store_close(s);
+    free(bytes);
 }
 
 /* A body without a length stops at the floor as well. */
