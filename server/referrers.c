@@ -98,7 +98,8 @@ static void put_link(const struct request *q, const struct referrers_page *page,
 }
 
 static enum MHD_Result reply_list(struct request *q, const struct referrers_page *page,
-                                  struct strbuf *body, const struct digest *last)
+                                  struct strbuf *body, const struct digest *last,
+                                  const char *warning)
 {
     _cleanup_strbuf_ struct strbuf link = STRBUF_INIT;
     uint64_t length = body->len;
@@ -106,7 +107,7 @@ static enum MHD_Result reply_list(struct request *q, const struct referrers_page
         put_link(q, page, last, &link);
     struct MHD_Response *r = reply_from_text(body);
     bool ok = !strbuf_failed(&link) && reply_put(r, "Content-Type", OCI_INDEX_TYPE) &&
-              reply_put(r, "Cache-Control", "no-cache") &&
+              reply_put(r, "Cache-Control", "no-cache") && reply_put_warning(r, warning) &&
               (!page->has_type || reply_put(r, "OCI-Filters-Applied", "artifactType")) &&
               (!last || reply_put(r, "Link", strbuf_str(&link)));
     if (r && !ok) {
@@ -123,18 +124,23 @@ enum MHD_Result referrers_serve(struct request *q)
     struct referrers_page page;
     _cleanup_(referrer_list_done) struct referrer_list list = {0};
     const struct reference *ref = &q->route.ref;
+    char warning[WARNING_TEXT_MAX];
     if (request_may(q, ACCESS_PULL, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     if (read_page(q, &page, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);
-    if (store_referrers(q->server->store, ref->repository, &ref->digest,
-                        page.has_type ? page.type : NULL, page.has_last ? &page.last : NULL,
-                        page.limit, PAGE_BYTES, &list, &err) < 0)
+    struct referrers_query query = {.artifact_type = page.has_type ? page.type : NULL,
+                                    .last = page.has_last ? &page.last : NULL,
+                                    .limit = page.limit,
+                                    .max_bytes = PAGE_BYTES};
+    if (upstreams_referrers(q->server->upstreams, ref->repository, &ref->digest, &query, &list,
+                            warning, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
+    q->cache = *warning ? "stale" : NULL;
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_puts(&body, "{\"schemaVersion\":2,\"mediaType\":\"" OCI_INDEX_TYPE "\",\"manifests\":[");
     size_t n = put_entries(&body, &list);
     strbuf_puts(&body, "]}");
     return reply_list(q, &page, &body,
-                      n && (list.more || n < list.n) ? &list.items[n - 1].digest : NULL);
+                      n && (list.more || n < list.n) ? &list.items[n - 1].digest : NULL, warning);
 }

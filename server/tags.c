@@ -39,7 +39,7 @@ static void put_names(struct strbuf *body, const char *key, char *const *names, 
 
 /* Relative: clients follow a page only on the same origin. */
 static enum MHD_Result reply_page(struct request *q, struct strbuf *body, const char *path,
-                                  size_t limit, const char *last)
+                                  size_t limit, const char *last, const char *warning)
 {
     _cleanup_strbuf_ struct strbuf link = STRBUF_INIT;
     if (last) {
@@ -50,8 +50,9 @@ static enum MHD_Result reply_page(struct request *q, struct strbuf *body, const 
     }
     uint64_t n = body->len;
     struct MHD_Response *r = reply_from_text(body);
-    if (r && (strbuf_failed(&link) || !reply_put(r, "Content-Type", "application/json") ||
-              (last && !reply_put(r, "Link", strbuf_str(&link))))) {
+    if (r &&
+        (strbuf_failed(&link) || !reply_put(r, "Content-Type", "application/json") ||
+         !reply_put_warning(r, warning) || (last && !reply_put(r, "Link", strbuf_str(&link))))) {
         MHD_destroy_response(r);
         r = NULL;
     }
@@ -65,15 +66,16 @@ enum MHD_Result tags_serve(struct request *q)
     struct page page;
     _cleanup_(name_list_done) struct name_list list = {0};
     const struct reference *ref = &q->route.ref;
-    char path[REPOSITORY_MAX + 32];
+    char path[REPOSITORY_MAX + 32], warning[WARNING_TEXT_MAX];
     if (request_may(q, ACCESS_PULL, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
     if (read_page(q, &page, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);
     /* An empty page still says whether the repository is there. */
-    if (store_tags(q->server->store, ref->repository, page.has_last ? page.last : NULL,
-                   page.limit ? page.limit : 1, &list, &err) < 0)
+    if (upstreams_tags(q->server->upstreams, ref->repository, page.has_last ? page.last : NULL,
+                       page.limit ? page.limit : 1, &list, warning, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
+    q->cache = *warning ? "stale" : NULL;
     size_t n = page.limit < list.n ? page.limit : list.n;
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_putc(&body, '{');
@@ -82,7 +84,7 @@ enum MHD_Result tags_serve(struct request *q)
     put_names(&body, "tags", list.names, n);
     snprintf(path, sizeof(path), "/v2/%s/tags/list", q->route.name);
     return reply_page(q, &body, path, page.limit,
-                      n && (list.more || n < list.n) ? list.names[n - 1] : NULL);
+                      n && (list.more || n < list.n) ? list.names[n - 1] : NULL, warning);
 }
 
 /* One page of repositories that this client may pull from: rules can hide any number of those that
@@ -137,5 +139,5 @@ enum MHD_Result catalog_serve(struct request *q)
     if (visible(q, &page, &body, &n, &more, last, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);
     strbuf_puts(&body, "]}");
-    return reply_page(q, &body, "/v2/_catalog", page.limit, n && more ? last : NULL);
+    return reply_page(q, &body, "/v2/_catalog", page.limit, n && more ? last : NULL, "");
 }

@@ -8,8 +8,9 @@ TEST_PACKAGES=(libcriterion-dev python3-venv python3-pip)
 BUILD_TOOLS=()
 TEST_TOOLS=("python3 python3" "curl curl" "skopeo skopeo")
 CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
-# The last three are clients that bring a daemon along: nothing that ./test alone should install.
-CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman")
+# The last four are daemons, or bring one along: nothing that ./test alone should install.
+CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman"
+    "docker-registry docker-registry")
 BENCH_PACKAGES=()
 BENCH_TOOLS=("nginx nginx-light" "wrk wrk" "docker-registry docker-registry" "openssl openssl")
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps servers

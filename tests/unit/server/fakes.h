@@ -323,6 +323,24 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
 #include "fakes_push.h"
 #include "fakes_uploads.h"
 
+int upstreams_tags(struct upstreams *u, const char *repository, const char *last, size_t limit,
+                   struct name_list *ret, char warning[static WARNING_TEXT_MAX], struct error *err)
+{
+    (void)u;
+    snprintf(warning, WARNING_TEXT_MAX, "%s", fake_warning);
+    return store_tags(NULL, repository, last, limit, ret, err);
+}
+
+int upstreams_referrers(struct upstreams *u, const char *repository, const struct digest *subject,
+                        const struct referrers_query *q, struct referrer_list *ret,
+                        char warning[static WARNING_TEXT_MAX], struct error *err)
+{
+    (void)u;
+    snprintf(warning, WARNING_TEXT_MAX, "%s", fake_warning);
+    return store_referrers(NULL, repository, subject, q->artifact_type, q->last, q->limit,
+                           q->max_bytes, ret, err);
+}
+
 /* ---- a client ---------------------------------------------------------------------------------
  */
 

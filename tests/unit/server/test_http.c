@@ -66,6 +66,21 @@ Test(http, stale_manifest_warns)
     expect_header("Warning", "299 - \"the \\\"Hub\\\" is down? \\\\ since long\"");
 }
 
+Test(http, stale_lists_warn)
+{
+    char referrers[256];
+    snprintf(referrers, sizeof(referrers), "/v2/" REPO "/referrers/%s", held_digest);
+    const char *const lists[] = {"/v2/" REPO "/tags/list", referrers};
+    for (unsigned i = 0; i < ARRAY_LEN(lists); i++) {
+        fake_warning = "";
+        cr_expect_eq(request("GET", lists[i]), 200);
+        expect_header("Warning", "");
+        fake_warning = "the registry is down";
+        cr_expect_eq(request("GET", lists[i]), 200);
+        expect_header("Warning", "299 - \"the registry is down\"");
+    }
+}
+
 Test(http, held_blob)
 {
     char url[512], etag[DIGEST_TEXT_MAX + 2];
