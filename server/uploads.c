@@ -80,7 +80,7 @@ static enum MHD_Result reply_out_of_order(struct request *q, const char *id, uin
              " bytes are here: the next one has to start there",
              first, offset);
     err_set(&q->error, ERR_INVALID, "%s", message);
-    error_body(&body, "BLOB_UPLOAD_INVALID", message, q->id, NULL);
+    error_body(&body, "BLOB_UPLOAD_INVALID", message, q->id, err_name(ERR_INVALID));
     size_t n = body.len;
     const char *text = body.data;
     q->body_length = n;

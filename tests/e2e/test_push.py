@@ -487,6 +487,8 @@ class Deletes(PushCase):
         digest = sha256(b"layer")
         self.assertEqual(self.delete(self.wb, f"blobs/{digest}")[0], 202)
         self.gone(f"blobs/{digest}")
+        self.refused(self.wb.get(f"/v2/{self.repository}/blobs/{digest}"), 404, "BLOB_UNKNOWN",
+                     f"{self.repository} has no blob {digest}")
         self.refused(self.delete(self.wb, f"blobs/{digest}"), 404, "BLOB_UNKNOWN")
         self.assertEqual(self.wb.get(f"/v2/other/one/blobs/{digest}")[2], b"layer")
         self.refused(self.put(self.wb, "v2", self.manifest), 404, "MANIFEST_BLOB_UNKNOWN", digest)

@@ -256,6 +256,7 @@ class Refusals(Uploads):
                                     {"Content-Range": f"{start}-2999"})):
                 message = self.check_error(answer, 416, "BLOB_UPLOAD_INVALID")
                 self.assertIn("1000", message)
+                self.assertIn(b'"error":"invalid"', answer[2])  # as in the log
                 self.check_session(wb, answer[1], 1000, path)
         status, _, _ = wb.get(f"{path}?digest={sha256(data)}")  # as the conformance suite asks
         self.assertEqual(status, 204)
