@@ -4,14 +4,16 @@ server that mirrors it under `reg.test/`."""
 import hashlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 
 from harness import ROOT, EndToEnd
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "registry"))
 
-from registry import Noise, StandInRegistry  # noqa: E402
+from registry import Authority, Noise, StandInRegistry  # noqa: E402
 
 PREFIX = "reg.test"
 REPO = "team/app"
@@ -47,12 +49,21 @@ class MirrorCase(EndToEnd):
         self.assertEqual(registry.errors, [], "the stand-in registry itself failed")
 
     def upstream(self, **settings):
-        return {"prefix": PREFIX, "kind": "oci", "url": self.registry.url, "tag_ttl": "0s",
-                "connect_timeout": "2s", "stall_timeout": "2s", "retries": 1, **settings}
+        """None takes a setting out."""
+        wanted = {"prefix": PREFIX, "kind": "oci", "url": self.registry.url, "tag_ttl": "0s",
+                  "connect_timeout": "2s", "stall_timeout": "2s", "retries": 1, **settings}
+        return {key: value for key, value in wanted.items() if value is not None}
 
     def mirror(self, env=None, data=None, root=None, **settings):
         return self.make_weighbridge(
             config={"upstreams": [self.upstream(**settings)], **(root or {})}, env=env, data=data)
+
+    def scratch(self, name):
+        """A path in a folder of the test's own."""
+        if not hasattr(self, "_scratch"):
+            self._scratch = tempfile.mkdtemp(prefix="weighbridge-mirror-")
+            self.addCleanup(shutil.rmtree, self._scratch, ignore_errors=True)
+        return os.path.join(self._scratch, name)
 
     # --- pulling ---
 
@@ -117,5 +128,5 @@ class MirrorCase(EndToEnd):
         return time.monotonic() - start
 
 
-__all__ = ["LAYER", "PASSWORD", "PREFIX", "REPO", "SIZE", "USER", "MirrorCase", "Noise",
+__all__ = ["Authority", "LAYER", "PASSWORD", "PREFIX", "REPO", "SIZE", "USER", "MirrorCase", "Noise",
            "StandInRegistry"]

@@ -9,7 +9,7 @@ import os
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from mirror_case import LAYER, PASSWORD, PREFIX, REPO, SIZE, USER, MirrorCase, Noise
+from mirror_case import LAYER, PASSWORD, PREFIX, REPO, SIZE, USER, Authority, MirrorCase
 
 
 class Pulls(MirrorCase):
@@ -375,10 +375,12 @@ class Liars(MirrorCase):
         self.pulls_blob(data=LAYER)
 
     def test_a_blob_of_another_size(self):
-        """Of a blob that no manifest here names, HEAD is all that is known."""
+        """Of a blob that no manifest here names, HEAD is all that is known. A lie does not stay."""
         self.registry.fault("length", kind="blob", method="HEAD", delta=-1)
-        self.assertIsNotNone(self.wb)
-        self.blob_must_fail((502, 404))
+        self.blob_must_fail((502, 409))
+        self.registry.clear_faults()
+        self.pulls(self.image)
+        self.pulls_blob(data=LAYER)
 
 
 class Policies(MirrorCase):
@@ -415,21 +417,12 @@ class Logins(MirrorCase):
     PRIVATE = True
     UPSTREAM = {"username": USER, "negative_ttl": "0s"}
 
-    def mirror(self, env=None, **settings):
-        if "username" in settings:
-            secret = os.path.join(self.scratch(), "password")
-            if not os.path.exists(secret):
-                with open(secret, "w", encoding="ascii") as f:
-                    f.write(PASSWORD + "\n")
-            settings.setdefault("password_file", secret)
-        return super().mirror(env, **settings)
-
-    def scratch(self):
-        import tempfile
-        if not hasattr(self, "_scratch"):
-            self._scratch = tempfile.TemporaryDirectory()
-            self.addCleanup(self._scratch.cleanup)
-        return self._scratch.name
+    def mirror(self, *args, **settings):
+        secret = self.scratch("password")
+        if not os.path.exists(secret):
+            with open(secret, "w", encoding="ascii") as f:
+                f.write(PASSWORD + "\n")
+        return super().mirror(*args, password_file=secret, **settings)
 
     def test_peer_bug_66_a_new_token_when_one_is_refused(self):
         self.pulls_image()
@@ -494,6 +487,66 @@ class Logins(MirrorCase):
     def test_basic(self):
         self.registry.set_options(auth="basic")
         self.pulls_image()
+
+    def test_peer_bug_68_what_our_login_reads_is_not_for_everybody(self):
+        self.wb.stop()
+        access = [{"repositories": "elsewhere/**", "allow": ["pull"]}]
+        open_to_all = self.mirror(username=USER)
+        self.pulls_image(wb=open_to_all)
+        open_to_all.stop()
+        wb = self.mirror(username=USER, data=open_to_all.data, root={"access": access})
+        self.registry.reset()
+        for reference in ("v1", self.image.digest):
+            self.assertNotEqual(self.get_manifest(reference, wb=wb)[0], 200)
+        self.assertNotEqual(self.get_blob(wb=wb)[0], 200)
+        self.assertEqual(self.requests(), 0)
+
+
+class Certificates(MirrorCase):
+    TLS = ("registry", "token", "cdn")
+    UPSTREAM = {"tag_ttl": "1h"}
+
+    def make_registry(self, **options):
+        self.authority = Authority(self.scratch(""))
+        return super().make_registry(auth="bearer", redirect_blobs=True, authority=self.authority,
+                                     tls=self.TLS, **options)
+
+    def mirror(self, *args, **settings):
+        return super().mirror(*args, **{"ca_file": self.authority.ca_file, **settings})
+
+
+class AuthorityOfOurOwn(Certificates):
+    def test_peer_bug_90_counts_for_tokens_and_redirects_too(self):
+        self.pulls_image()
+        self.assertGreater(self.registry.count("cdn"), 0)
+        self.assertGreater(self.registry.count("token"), 0)
+
+    def test_peer_bug_90_is_needed(self):
+        self.wb.stop()
+        wb = self.mirror(ca_file=None)
+        self.assertIn("ca_file", self.fails(502, "UNAVAILABLE", wb=wb))
+
+    def test_wrong_certificates(self):
+        self.pulls_image()
+        for host, kind in (("registry", "wrong_name"), ("registry", "expired"),
+                           ("token", "self_signed")):
+            with self.subTest(host, kind=kind):
+                self.registry.use_certificate(host, kind)
+                self.registry.close_connections(host)
+                wb = self.mirror()
+                self.fails(502, "UNAVAILABLE", wb=wb)
+                self.registry.use_certificate(host)
+                wb.stop()
+
+
+class InTheClear(Certificates):
+    TLS = ("registry", "token")
+
+    def test_peer_bug_72_no_way_from_https_to_http(self):
+        self.pulls(self.image)
+        status, _, body = self.get_blob()
+        self.error_text(502, "UNAVAILABLE", status, body)
+        self.assertEqual(self.registry.count("cdn"), 0)
 
 
 if __name__ == "__main__":
