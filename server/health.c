@@ -9,11 +9,17 @@
 #define WB_VERSION "unknown"
 #endif
 
+/* Not well is only what a restart helps against. */
 enum MHD_Result health_serve(struct request *q)
 {
+    struct error err = ERROR_INIT;
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
-    strbuf_puts(&body, "ok\n");
-    return reply_text(q, 200, "text/plain; charset=utf-8", &body);
+    bool has_failed = store_has_failed(q->server->store, &err);
+    if (has_failed)
+        strbuf_printf(&body, "%s\n", err.text);
+    else
+        strbuf_puts(&body, "ok\n");
+    return reply_text(q, has_failed ? 503 : 200, "text/plain; charset=utf-8", &body);
 }
 
 /* After a write that failed at the wrong moment LMDB lets nobody read any more until a restart. */

@@ -131,6 +131,8 @@ void meta_mismatch_expire_later(struct meta *m, const struct digest *d);
 
 /* ---- counting and collecting ---- */
 
+/* See store_has_failed(). */
+bool meta_has_failed(struct meta *m, struct error *err);
 /* Fills in blobs, blob_bytes, repositories, manifests, tags. */
 int meta_stats(struct meta *m, struct store_stats *ret, struct error *err);
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fs.h"
+
 _Static_assert(sizeof(size_t) == 8, "the memory map needs a 64-bit address space");
 
 /* Address space, not memory or disk: the file grows with what is in it. A process under a limit
@@ -24,9 +26,22 @@ static const char *const db_names[DB_COUNT] = {
     [DB_REFERRERS] = "referrers", [DB_HISTORY] = "history",
 };
 
+/* What is left when a write of several pages was cut off by the end of the space. */
+#define FULL_BELOW ((uint64_t)1 << 20)
+
+static bool disk_is_full(const struct meta *m)
+{
+    uint64_t left, total;
+    return fs_space(m->dir, &left, &total, NULL) == 0 && left < FULL_BELOW;
+}
+
 int meta_failed(struct meta *m, int rc, const char *what, struct error *err)
 {
     switch (rc) {
+    case EIO: /* also LMDB's word for a write that came to less than it should */
+        if (!disk_is_full(m))
+            break;
+        return err_set(err, ERR_NO_SPACE, "%s: %s: the disk is full", m->dir, what);
     case MDB_MAP_FULL:
         return err_set(err, ERR_NO_SPACE,
                        "%s: %s: the metadata has outgrown its address space; raise the process's "
@@ -205,6 +220,17 @@ void meta_close(struct meta *m)
         mdb_env_close(m->env);
     free(m->dir);
     free(m);
+}
+
+bool meta_has_failed(struct meta *m, struct error *err)
+{
+    MDB_txn *txn = NULL;
+    int rc = mdb_txn_begin(m->env, NULL, MDB_RDONLY, &txn);
+    if (rc == 0)
+        mdb_txn_abort(txn);
+    if (rc == MDB_PANIC)
+        meta_failed(m, rc, "read", err);
+    return rc == MDB_PANIC; /* other failures pass, or stay after a restart */
 }
 
 int meta_read_begin(struct meta *m, MDB_txn **ret, struct error *err)

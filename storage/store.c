@@ -13,6 +13,8 @@
 #include "storage/store_private.h"
 
 #define COMMIT_FILES_MAX 1000000u
+/* Kept free even where no percentage is: removing content writes rows, and so takes space first. */
+#define SPACE_RESERVE ((uint64_t)16 << 20)
 
 /* ---- opening ---- */
 
@@ -235,12 +237,19 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
     if (fs_space(s->dir, &left, &total, err) < 0)
         return -1;
     uint64_t floor = total / 100 * s->free_floor_percent;
-    if (left >= bytes && left - bytes >= floor)
+    uint64_t rest = left > bytes ? left - bytes : 0;
+    if (left >= bytes && rest >= (floor > SPACE_RESERVE ? floor : SPACE_RESERVE))
         return 0;
+    if (floor < SPACE_RESERVE)
+        return err_set(err, ERR_NO_SPACE,
+                       "%s: %" PRIu64 " of %" PRIu64 " bytes of the filesystem would stay free, "
+                       "fewer than the %" PRIu64 " MiB without which nothing could be removed any "
+                       "more, whatever limits.free_percent says: free some",
+                       s->dir, rest, total, SPACE_RESERVE >> 20);
     return err_set(err, ERR_NO_SPACE,
                    "%s: %" PRIu64 " of %" PRIu64 " bytes of the filesystem would stay free, fewer "
                    "than the %u %% of limits.free_percent: free some, or lower the setting",
-                   s->dir, left > bytes ? left - bytes : 0, total, s->free_floor_percent);
+                   s->dir, rest, total, s->free_floor_percent);
 }
 
 /* ---- repositories ---- */
@@ -423,6 +432,11 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
 }
 
 /* ---- mismatches, figures ---- */
+
+bool store_has_failed(struct store *s, struct error *err)
+{
+    return meta_has_failed(s->meta, err);
+}
 
 int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, struct error *err)
 {

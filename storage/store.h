@@ -64,8 +64,8 @@ void blob_close(struct blob *b); /* NULL is fine */
 int store_blob_put(struct store *s, const void *data, size_t len, struct digest *ret,
                    struct error *err);
 
-/* Whether `bytes` more may be stored: free space stays above free_floor_percent of the filesystem.
- * ERR_NO_SPACE with the figures and the setting's name when not. */
+/* Whether `bytes` more may be stored: free space stays above free_floor_percent of the filesystem,
+ * and above 16 MiB in any case. ERR_NO_SPACE with the figures and the setting's name when not. */
 int store_has_room(struct store *s, uint64_t bytes, struct error *err);
 
 /* ---- digests that an upstream got wrong ------------------------------------------------------ */
@@ -77,6 +77,10 @@ int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, 
 uint64_t store_mismatch_left(struct store *s, const struct digest *d);
 
 /* ---- housekeeping ---------------------------------------------------------------------------- */
+
+/* Whether a write to the disk failed in such a way that nothing works until the store is opened
+ * again; the text says so. Cheap. */
+bool store_has_failed(struct store *s, struct error *err);
 
 struct store_stats {
     uint64_t blobs, blob_bytes; /* complete, held */

@@ -46,6 +46,7 @@ static const char fake_manifest[] = "{\"schemaVersion\":2}";
 static atomic_uint fake_asked;          /* calls that would have gone to an upstream */
 static struct reference fake_reference; /* what the last one of them was about */
 static atomic_uint fake_removed;
+static bool fake_failed;     /* for good, until a restart */
 static bool fake_full;       /* the disk is below its floor */
 static bool fake_unreadable; /* the metadata is */
 
@@ -311,6 +312,14 @@ int store_stats(struct store *s, struct store_stats *ret, struct error *err)
     (void)err;
     *ret = (struct store_stats){.blobs = 5, .uploads = 3, .disk_free = 66};
     return 0;
+}
+
+bool store_has_failed(struct store *s, struct error *err)
+{
+    (void)s;
+    if (fake_failed)
+        err_set(err, ERR_IO, "a write failed: restart");
+    return fake_failed;
 }
 
 int store_has_room(struct store *s, uint64_t bytes, struct error *err)

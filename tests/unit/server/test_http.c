@@ -615,7 +615,11 @@ Test(http, health_and_metrics)
     fake_unreadable = true;
     cr_expect_eq(request("GET", "/readyz"), 503, "nothing is served");
     cr_expect(strstr(got.body, "\"status\":\"failed\"") && strstr(got.body, "restart"));
-    fake_unreadable = false;
+    cr_expect_eq(request("GET", "/healthz"), 200, "no restart would help");
+    fake_failed = true;
+    cr_expect_eq(request("GET", "/healthz"), 503);
+    cr_expect_str_eq(got.body, "a write failed: restart\n");
+    fake_failed = fake_unreadable = false;
     request("GET", held_path);
     cr_expect_eq(request("GET", "/metrics"), 200);
     expect_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8");

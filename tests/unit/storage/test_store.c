@@ -174,6 +174,39 @@ Test(store, room)
     store_close(s);
 }
 
+/* LMDB writes the page that ends a commit through a descriptor of its own. */
+static int end_of_commits(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        char link[64], path[400] = "";
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, path, sizeof(path) - 1);
+        if (n > 0 && strstr(path, "/meta/data.mdb") && (fcntl(fd, F_GETFL) & O_DSYNC))
+            return fd;
+    }
+    return -1;
+}
+
+Test(store, a_write_that_fails_for_good)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest d = put_text(s, "before"), unused;
+    uint64_t size;
+    cr_assert(!store_has_failed(s, &err));
+    int fd = end_of_commits(), full = open("/dev/full", O_RDWR);
+    cr_assert(fd >= 0 && full >= 0 && dup2(full, fd) == fd);
+    cr_assert(store_blob_put(s, "more", 4, &unused, &err) == -1);
+    cr_assert(store_has_failed(s, &err) && err.code == ERR_IO && strstr(err.text, "restart"), "%s",
+              err.text);
+    cr_assert(store_blob_stat(s, &d, &size, &err) == -1, "nothing works any more");
+    store_close(s);
+    s = open_store();
+    cr_assert(!store_has_failed(s, &err));
+    assert_blob(s, &d, "before", 6);
+    store_close(s);
+}
+
 Test(store, mismatches_are_remembered_and_run_out)
 {
     struct store *s = open_store();

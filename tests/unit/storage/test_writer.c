@@ -361,6 +361,43 @@ Test(writer, full_disk)
     cr_assert(umount(data_dir()) == 0);
 }
 
+/* Content of several pages is written up to the last byte that fits, and that is a full disk, too.
+ */
+Test(writer, full_disk_in_the_middle_of_a_row)
+{
+    if (!mount_small()) {
+        cr_log_info("needs the right to mount a small tmpfs: skipped");
+        return;
+    }
+    struct store_options o = {.dir = data_dir()};
+    struct store *s = NULL;
+    struct error err = ERROR_INIT;
+    struct digest_list missing;
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    cr_assert(store_has_room(s, 0, &err) == -1 && err.code == ERR_NO_SPACE, "with 0 %% as well");
+    cr_assert(strstr(err.text, "16 MiB") && strstr(err.text, "limits.free_percent"), "%s",
+              err.text);
+    char *text = calloc(1, MIB + 1);
+    memset(text, 'x', MIB - 500);
+    struct push_record r = {.repository = "team/model",
+                            .media_type = "application/vnd.oci.image.manifest.v1+json",
+                            .manifest = text,
+                            .len = MIB - 500,
+                            .artifact_type = "",
+                            .source = "test"};
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < 10; i++) {
+        text[0] = (char)('a' + i);
+        r.digest = digest_of_text(text);
+        rc = store_manifest_push(s, &r, &missing, &err);
+    }
+    cr_assert(rc == -1 && err.code == ERR_NO_SPACE, "%s: %s", err_name(err.code), err.text);
+    cr_assert(!store_has_failed(s, &err));
+    free(text);
+    store_close(s);
+    cr_assert(umount(data_dir()) == 0);
+}
+
 /* A full disk does not stop a start, reading or collecting. */
 Test(writer, full_disk_can_be_emptied)
 {
