@@ -164,7 +164,8 @@ const struct config_upstream *config_upstream_of_host(const struct config *c, co
 /* The one name of a repository, for the store, the rules and the logs, from what a client wrote (in
  * any case, which stays): the prefix of `in` goes before it unless it is there (NULL: it is of the
  * upstream that its own prefix says, if any), and that upstream's single_names before a name of one
- * part, so that docker.io/alpine is docker.io/library/alpine. False: it does not fit. */
+ * part, so that docker.io/alpine is docker.io/library/alpine. c: may be NULL where `in` is given.
+ * False: it does not fit. */
 bool config_full_name(const struct config *c, const struct config_upstream *in, const char *name,
                       char *buf, size_t size);
 /* Nothing may be asked of it. */

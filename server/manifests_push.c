@@ -287,6 +287,20 @@ static enum MHD_Result reply_created(struct request *q, const struct push *p,
 /* ---- storing it --------------------------------------------------------------------------------
  */
 
+/* A client that has pulled by this name from the default upstream was told that the blobs are
+ * there, and does not push them. They are, if they were pulled from here; those that are not held
+ * have to be pushed. */
+static bool mount_absent(const struct request *q, const struct digest_list *absent)
+{
+    char from[REPOSITORY_MAX + 1];
+    bool ok = absent->n > 0 && names_default(q, from) &&
+              config_access_allows(q->server->config, from, ACCESS_PULL);
+    for (size_t i = 0; ok && i < absent->n; i++)
+        ok = store_blob_mount(q->server->store, q->route.ref.repository, &absent->items[i], from,
+                              NULL) == 1;
+    return ok;
+}
+
 static enum MHD_Result store_push(struct request *q, const struct push *p,
                                   const struct digest *digest, const struct oci_manifest *m)
 {
@@ -327,7 +341,13 @@ static enum MHD_Result store_push(struct request *q, const struct push *p,
         .guard = &guard,
         .source = source,
     };
-    if (store_manifest_push(q->server->store, &record, &absent, &err) == 0)
+    int r = store_manifest_push(q->server->store, &record, &absent, &err);
+    if (r < 0 && err.code == ERR_NOT_FOUND && mount_absent(q, &absent)) {
+        digest_list_done(&absent);
+        err = ERROR_INIT;
+        r = store_manifest_push(q->server->store, &record, &absent, &err);
+    }
+    if (r == 0)
         return reply_created(q, p, digest, m);
     if (err.code == ERR_NOT_FOUND && absent.n && take_missing(&missing, &absent, &err) == 0)
         return reply_missing(q, &missing, false);

@@ -97,18 +97,34 @@ static int is_local(const struct request *q, struct error *err)
     return store_link_get(q->server->store, ref->repository, &ref->digest, &link, err);
 }
 
+/* NULL: there is none, or the name says which upstream it is of. */
+static const struct config_upstream *default_of(const struct request *q)
+{
+    const struct config *c = q->server->config;
+    if (!c->default_upstream || config_upstream_of(c, q->route.ref.repository))
+        return NULL;
+    for (size_t i = 0; i < c->n_upstreams; i++)
+        if (strcmp(c->upstreams[i].prefix, c->default_upstream) == 0)
+            return &c->upstreams[i];
+    return NULL;
+}
+
+bool names_default(const struct request *q, char ret[static REPOSITORY_MAX + 1])
+{
+    const struct config_upstream *u = default_of(q);
+    return u &&
+           config_full_name(q->server->config, u, q->route.ref.repository, ret, REPOSITORY_MAX + 1);
+}
+
 /* A client that wants to know whether a blob is there, and has not pulled the manifest that has it,
  * is about to push. It has to be told what is in the repository that it pushes to; and the names of
  * local repositories are nothing to tell an upstream. */
-static int is_asked_by_push(const struct request *q, const struct config_upstream *u,
-                            struct error *err)
+static int is_asked_by_push(const struct request *q, struct error *err)
 {
     char full[REPOSITORY_MAX + 1];
     if (q->route.kind != ROUTE_BLOB || !q->is_head)
         return 0;
-    if (!config_full_name(q->server->config, u, q->route.ref.repository, full, sizeof(full)))
-        return 1;
-    int r = is_known(q, full, err);
+    int r = names_default(q, full) ? is_known(q, full, err) : 0;
     return r < 0 ? -1 : !r;
 }
 
@@ -116,20 +132,15 @@ static int is_asked_by_push(const struct request *q, const struct config_upstrea
 static int find_default(const struct request *q, const struct config_upstream **ret,
                         struct error *err)
 {
-    const struct config *c = q->server->config;
-    if (!c->default_upstream || !is_read(q) || config_upstream_of(c, q->route.ref.repository))
+    const struct config_upstream *u = is_read(q) ? default_of(q) : NULL;
+    if (!u)
         return 0;
-    for (size_t i = 0; i < c->n_upstreams; i++) {
-        if (strcmp(c->upstreams[i].prefix, c->default_upstream) != 0)
-            continue;
-        int r = is_local(q, err);
-        if (r == 0)
-            r = is_asked_by_push(q, &c->upstreams[i], err);
-        if (r == 0)
-            *ret = &c->upstreams[i];
-        return r < 0 ? -1 : 0;
-    }
-    return 0;
+    int r = is_local(q, err);
+    if (r == 0)
+        r = is_asked_by_push(q, err);
+    if (r == 0)
+        *ret = u;
+    return r < 0 ? -1 : 0;
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */

@@ -29,6 +29,10 @@ int names_settle(struct request *q, struct error *err);
  * False: it is no repository name. */
 bool names_beside(const struct request *q, const char *given, char ret[static REPOSITORY_MAX + 1]);
 
+/* The repository that pulls by this request's name mean while nothing is here under it. False:
+ * there is none. */
+bool names_default(const struct request *q, char ret[static REPOSITORY_MAX + 1]);
+
 /* "?ns=docker.io" (first: '?' or '&') if the request had one: without it, the URL that it is put
  * behind would mean another repository. */
 void names_put_ns(const struct request *q, char first, struct strbuf *to);

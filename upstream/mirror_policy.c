@@ -12,11 +12,7 @@ int mirror_name_of(const struct config_upstream *c, const char *repository, stru
     if (strlen(repository) <= prefix)
         return err_set(err, ERR_INVALID, "%.255s names no repository of upstream %s", repository,
                        c->prefix);
-    const char *name = repository + prefix;
-    bool is_single = c->single_names && !strchr(name, '/');
-    int n = snprintf(ret->full, sizeof(ret->full), "%s/%s%s%s", c->prefix,
-                     is_single ? c->single_names : "", is_single ? "/" : "", name);
-    if (n < 0 || (size_t)n >= sizeof(ret->full))
+    if (!config_full_name(NULL, c, repository, ret->full, sizeof(ret->full)))
         return err_set(err, ERR_INVALID, "%.255s is too long a name", repository);
     ret->name = ret->full + prefix;
     return 0;

@@ -241,14 +241,30 @@ class OfARegistry(Names):
             self.assertRegex(headers["Warning"] or "", '^299 - ".+"$')
         self.registry.start()
 
-    def test_a_push_to_a_name_of_the_default_upstream(self):
-        """What was pulled by that name, tagged anew and pushed: clients send no blob that is there."""
+    def test_a_push_hides_the_default_upstreams(self):
         self.start(default_upstream="docker.io")
-        pulled = self.pull("alpine", "v1")
-        self.assertEqual(set(pulled), {self.image.digest, *self.image.blobs})
+        pulled = self.pull("library/alpine", "v1")
         manifest = push(self.wb, "library/alpine", b"of our own")
         self.assertEqual(self.wb.get("/v2/library/alpine/manifests/v1")[2], manifest)
         self.assertEqual(self.pull("docker.io/library/alpine", "v1"), pulled)
+        self.assertEqual(self.pull("library/alpine", "v1", "?ns=docker.io"), pulled)
+
+    def test_what_was_pulled_by_a_name_is_pushed_to_it(self):
+        """Tagged anew by a client that was told that the blobs are there."""
+        self.start(default_upstream="docker.io")
+        self.wb.get("/v2/library/alpine/manifests/v1")
+        pushing = ("PUT", "/v2/library/alpine/manifests/mine", {"Content-Type": IMAGE},
+                   self.image.body)
+        self.error(self.wb.request(*pushing), 404, "MANIFEST_BLOB_UNKNOWN")  # none is held so far
+        self.assertEqual(self.wb.get("/v2/library/alpine/manifests/v1")[0], 200,
+                         "nothing is here under the name")
+        pulled = self.pull("library/alpine", "v1")
+        for digest in self.image.blobs:
+            self.assertEqual(self.wb.head(f"/v2/library/alpine/blobs/{digest}")[0], 200)
+        self.assertEqual(self.wb.request(*pushing)[0], 201)
+        self.registry.stop()
+        self.assertEqual(self.pull("library/alpine", "mine"), pulled)
+        self.registry.start()
 
 
 if __name__ == "__main__":
