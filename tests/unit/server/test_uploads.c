@@ -498,7 +498,7 @@ Test(uploads, who_waits_for_leave_is_told_at_once)
 
 static void await_size(uint64_t want)
 {
-    uint64_t acked, size;
+    uint64_t acked, size = 0;
     for (fake_open_sessions(&acked, &size); size != want; fake_open_sessions(&acked, &size))
         poll(NULL, 0, 5);
 }
