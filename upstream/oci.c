@@ -141,16 +141,16 @@ void oci_clean_text(char *text)
     for (unsigned char *p = (unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f)
             *p = ' ';
-    for (char *p = text; (p = strstr(p, "://"));) {
-        p += 3;
-        p += cut_url(p);
-    }
     /* What was cut in the middle of a character, or never was text. */
     for (char *p = text; *p;) {
         unsigned n = utf8_sequence((const unsigned char *)p, strlen(p));
         if (n == 0)
             *p = '?';
         p += n ? n : 1;
+    }
+    for (char *p = text; (p = strstr(p, "://"));) {
+        p += 3;
+        p += cut_url(p);
     }
 }
 

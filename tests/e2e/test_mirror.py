@@ -192,6 +192,104 @@ class Tags(MirrorCase):
         self.pulls(self.image)
 
 
+class Lists(MirrorCase):
+    """Signatures and SBOMs, and tags."""
+
+    UPSTREAM = {"tag_ttl": "1h"}
+
+    def setUp(self):
+        super().setUp()
+        self.add_sbom()
+
+    def add_sbom(self, **more):
+        self.sbom = self.repo.add_artifact({"sbom.json": b"{}"}, "application/spdx+json",
+                                           subject=self.image, annotations={"made": "by test"},
+                                           **more)
+        self.signature = self.repo.add_artifact({"sig": b"signed"}, "application/signature",
+                                                subject=self.image, **more)
+
+    def referrers(self, query="", wb=None):
+        """(digests, headers)."""
+        status, headers, body = (wb or self.wb).get(
+            f"/v2/{PREFIX}/{REPO}/referrers/{self.image.digest}{query}")
+        self.assertEqual(status, 200, body)
+        return {entry["digest"]: entry for entry in json.loads(body)["manifests"]}, headers
+
+    def sees_both(self, wb=None):
+        listed, headers = self.referrers(wb=wb)
+        self.assertEqual(set(listed), {self.sbom.digest, self.signature.digest})
+        self.assertEqual(listed[self.sbom.digest]["artifactType"], "application/spdx+json")
+        self.assertEqual(listed[self.sbom.digest]["annotations"], {"made": "by test"})
+        return headers
+
+    def test_peer_bug_85_referrers_of_the_upstream(self):
+        self.pulls(self.image)
+        self.sees_both()
+        before = self.requests(kind="referrers")
+        listed, headers = self.referrers("?artifactType=application/signature")
+        self.assertEqual(list(listed), [self.signature.digest])
+        self.assertEqual(headers["OCI-Filters-Applied"], "artifactType")
+        self.assertEqual(self.requests(kind="referrers"), before, "a list counts for a while")
+        self.pulls_image(self.sbom, self.sbom.digest)
+        self.sees_both()
+
+    def test_peer_bug_85_over_pages(self):
+        self.registry.set_options(page_size=1)
+        self.sees_both()
+
+    def test_peer_bug_85_by_the_fallback_tag(self):
+        self.registry.set_options(referrers=False)
+        self.add_sbom(fallback=True)
+        self.sees_both()
+
+    def test_peer_bug_85_offline(self):
+        self.pulls_image()
+        self.sees_both()
+        self.pulls_image(self.sbom, self.sbom.digest)
+        self.wb.stop()
+        wb = self.mirror(data=self.wb.data, offline=True)
+        self.assertIn("offline", self.sees_both(wb)["Warning"])
+        self.pulls(self.sbom, self.sbom.digest, wb=wb)
+
+    def test_peer_bug_85_while_the_upstream_is_down(self):
+        self.wb.stop()
+        wb = self.mirror()
+        self.pulls_image(wb=wb)
+        self.sees_both(wb)
+        wb.stop()
+        wb = self.mirror(data=wb.data, tag_ttl="0s")
+        self.registry.refuse("registry")
+        self.assertIn("may be missing", self.sees_both(wb)["Warning"])
+        self.registry.serve("registry")
+
+    def test_a_list_that_never_ends(self):
+        self.registry.fault("page_loop", kind="tags,referrers")
+        status, headers, _ = self.wb.get(f"/v2/{PREFIX}/{REPO}/tags/list")
+        self.assertIn(status, (200, 502))
+        _, headers = self.referrers()
+        self.assertIn("may be missing", headers["Warning"])
+        self.registry.clear_faults()
+        self.registry.fault("page_next", url="https://evil.invalid/v2/x", kind="tags")
+        status, _, _ = self.wb.get(f"/v2/{PREFIX}/{REPO}/tags/list")
+        self.assertEqual(status, 502)
+
+    def tags(self, query="", wb=None):
+        status, _, body = (wb or self.wb).get(f"/v2/{PREFIX}/{REPO}/tags/list{query}")
+        self.assertEqual(status, 200, body)
+        return json.loads(body)["tags"]
+
+    def test_tags_of_the_upstream(self):
+        for i in range(20):
+            self.repo.move_tag(f"v{i:02}", self.other)
+        self.registry.set_options(page_size=7)
+        want = sorted(["v1", *(f"v{i:02}" for i in range(20))])
+        self.assertEqual(self.tags(), want)
+        self.assertEqual(self.tags("?n=3&last=v05"), want[6:9])
+        self.assertEqual(self.requests(kind="tags"), 3)
+        status, _, body = self.wb.get(f"/v2/{PREFIX}/team/nowhere/tags/list")
+        self.error_text(404, "NAME_UNKNOWN", status, body)
+
+
 class Down(MirrorCase):
     """The upstream, or what is between it and us, fails."""
 

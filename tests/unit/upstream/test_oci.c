@@ -113,6 +113,7 @@ Test(oci, cleans_texts)
         {"ssh://a?b://c?d", "ssh://a"},
         {"\xc3\xa9 \xff", "\xc3\xa9 ?"},
         {"cut \xe2\x82", "cut ??"},
+        {"https://h\xff/p?q", "https://h"},
         {"://", "://"},
         {"", ""},
     };
