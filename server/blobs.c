@@ -237,10 +237,7 @@ enum MHD_Result blobs_serve(struct request *q)
     /* Always first, so that HEAD, a conditional GET and a ranged one say what a plain one says. */
     int found = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br.size, &err);
     if (found == 0)
-        err_set(
-            &err, ERR_NOT_FOUND,
-            "%s has no blob %s that is known here; if an upstream has it, pull the manifest first",
-            ref->repository, br.digest);
+        reader_no_blob(q->server->upstreams, ref->repository, &ref->digest, &err);
     if (found <= 0)
         return reply_error(q, RESOURCE_BLOB, &err);
     br.length = br.size;

@@ -93,13 +93,14 @@ static int source_make(struct upstreams *u, struct link *link, const struct dige
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static int no_link(const char *repository, const struct digest *d, struct error *err)
+int reader_no_blob(struct upstreams *u, const char *repository, const struct digest *d,
+                   struct error *err)
 {
     char text[DIGEST_TEXT_MAX];
-    return err_set(err, ERR_NOT_FOUND,
-                   "%s has no blob %s that is known here; if an upstream has it, pull the manifest "
-                   "first",
-                   repository, digest_format(d, text));
+    return err_set(err, ERR_NOT_FOUND, "%s has no blob %s%s", repository, digest_format(d, text),
+                   config_upstream_of(u->config, repository)
+                       ? " that is known here; if the upstream has it, pull the manifest first"
+                       : ": it was never pushed or mounted there, or was deleted");
 }
 
 /* Only an import makes such a blob, and it held it: somebody took its file away. */
@@ -178,7 +179,7 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
     struct link link = {0};
     int found = find_link(u, repository, d, &link, err);
     if (found <= 0)
-        return found < 0 ? -1 : no_link(repository, d, err);
+        return found < 0 ? -1 : reader_no_blob(u, repository, d, err);
     r->size = link.size;
     if (r->end > r->size)
         r->end = r->size;

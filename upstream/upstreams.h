@@ -72,6 +72,9 @@ int reader_open(struct upstreams *u, const char *repository, const struct digest
  * are gone and have no origin). */
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
                 uint64_t *ret_size, struct error *err);
+/* ERR_NOT_FOUND of a repository without such a link: why that may be, and what to do. -1 */
+int reader_no_blob(struct upstreams *u, const char *repository, const struct digest *d,
+                   struct error *err);
 uint64_t reader_size(const struct reader *r);
 enum reader_kind reader_kind(const struct reader *r);
 int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it); -1 otherwise */

@@ -63,14 +63,16 @@ class ColdPull(BlobCase):
     def test_unknown_blobs_and_names(self):
         wb = self.serve()
         model = self.cold(wb, 2 * MIB)
-        for name, digest, status, code in (
-                (NAME, UNKNOWN, 404, "BLOB_UNKNOWN"),
-                ("hf/org/other", model.digest, 404, "BLOB_UNKNOWN"),
-                ("local/name", model.digest, 404, "BLOB_UNKNOWN"),
-                (NAME, "sha256:abc", 400, "DIGEST_INVALID")):
+        for name, digest, status, code, text in (
+                (NAME, UNKNOWN, 404, "BLOB_UNKNOWN", "pull the manifest first"),
+                ("hf/org/other", model.digest, 404, "BLOB_UNKNOWN", "pull the manifest first"),
+                ("local/name", model.digest, 404, "BLOB_UNKNOWN",
+                 f"local/name has no blob {model.digest}: it was never pushed or mounted there"),
+                (NAME, "sha256:abc", 400, "DIGEST_INVALID", "")):
             got, headers, body = wb.blob(name, digest)
             self.assertEqual(got, status, body)
             self.assertIn(code.encode(), body)
+            self.assertIn(text.encode(), body)
             self.assertEqual(headers["Content-Type"].split(";")[0], "application/json")
         self.assertEqual(self.cdn_bytes(), 0)
 

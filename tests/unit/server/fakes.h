@@ -183,6 +183,14 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
     return b != NULL;
 }
 
+int reader_no_blob(struct upstreams *u, const char *repository, const struct digest *d,
+                   struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    (void)u;
+    return err_set(err, ERR_NOT_FOUND, "%s has no %s", repository, digest_format(d, text));
+}
+
 uint64_t reader_size(const struct reader *r)
 {
     return r->blob->size;
