@@ -211,12 +211,14 @@ static int content_range(const struct request *q, uint64_t *first, uint64_t *len
 }
 
 /* Out of a PUT whose answer a crash or a broken connection ate: the session is gone because the
- * blob is here. */
+ * blob is here. Whoever may not pull is not told what is. */
 static enum MHD_Result reply_gone(struct request *q, const struct digest *d)
 {
     struct error err = ERROR_INIT;
     struct link link = {0};
-    int found = d ? store_link_get(q->server->store, q->route.ref.repository, d, &link, &err) : 0;
+    bool may_know = d && request_may(q, ACCESS_PULL, NULL) == 0;
+    int found =
+        may_know ? store_link_get(q->server->store, q->route.ref.repository, d, &link, &err) : 0;
     if (found < 0)
         return reply_error(q, RESOURCE_UPLOAD, &err);
     bool is_held = found == 1 && link.held;

@@ -297,6 +297,22 @@ Test(uploads, too_many_sessions)
     cr_expect_gt(atoi(answer_header(&got, "Retry-After")), 0);
 }
 
+static struct config_access push_only[] = {{.repositories = "**", .allow = ACCESS_PUSH}};
+
+static void with_push_only(void)
+{
+    config.access = push_only;
+    config.n_access = ARRAY_LEN(push_only);
+    start();
+}
+
+Test(uploads, a_lost_put_tells_nothing_to_who_may_not_pull, .init = with_push_only)
+{
+    snprintf(session, sizeof(session), UPLOADS "%032x", 77);
+    request_h("PUT", closing_put(&fake_held.digest), "Content-Length: 0\r\n");
+    expect_error(404, "BLOB_UPLOAD_UNKNOWN");
+}
+
 /* ---- mounts -----------------------------------------------------------------------------------
  */
 
