@@ -36,8 +36,8 @@ static int read_offline(const char *dir, const struct reference *r, size_t limit
     if (rc < 0)
         return -1;
     if (history.n == 0)
-        return err_set(err, ERR_NOT_FOUND, "%.300s: %s never had a tag \"%s\"", dir, r->repository,
-                       r->tag);
+        return err_set(err, ERR_NOT_FOUND, "%.300s: no event is recorded for %s:%s", dir,
+                       r->repository, r->tag);
     history_write(r->repository, r->tag, &history, limit, &a->text);
     if (strbuf_failed(&a->text))
         return err_set(err, ERR_NOMEM, "out of memory");

@@ -59,7 +59,7 @@ enum MHD_Result history_serve(struct request *q)
                           &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     if (!history.n) {
-        err_set(&err, ERR_NOT_FOUND, "%s never had a tag \"%s\"", ref->repository, ref->tag);
+        err_set(&err, ERR_NOT_FOUND, "no event is recorded for %s:%s", ref->repository, ref->tag);
         return reply_error(q, RESOURCE_MANIFEST, &err);
     }
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;

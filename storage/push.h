@@ -143,7 +143,8 @@ struct tag_history {
 };
 void tag_history_done(struct tag_history *h);
 
-/* The newest `limit` events; none for a tag that never was. The history outlives the tag. */
+/* The newest `limit` events; none for a tag that never was, or was there before events were
+ * recorded. The history outlives the tag. */
 int store_tag_history(struct store *s, const char *repository, const char *tag, size_t limit,
                       struct tag_history *ret, struct error *err);
 

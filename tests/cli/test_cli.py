@@ -192,7 +192,7 @@ class Offline(Case):
         self.check("rm", "a/b:c", "--data", "data", status=1, err="a/b")
         self.check("rm", f"a/b@{DIGEST}", "--data", "data", status=1, err="a/b")
         self.check("history", "a/b:c", "--data", "data", status=1,
-                   err='data: a/b never had a tag "c"')
+                   err='data: no event is recorded for a/b:c')
 
     def test_refused_while_a_server_runs(self):
         with Server(self):

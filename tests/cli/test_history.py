@@ -61,9 +61,9 @@ class History(EndToEnd):
         self.assertEqual((shown["repository"], shown["tag"]), ("team/model", "v1"))
         self.assertEqual([e.get("digest") for e in shown["events"]], [second, None, second, first])
         self.assertIs(shown["events"][1]["removed"], True)
-        self.assertIn('never had a tag "v2"',
+        self.assertIn('no event is recorded for team/model:v2',
                       self.command("history", "team/model:v2", *where, status=1))
-        self.assertIn('never had a tag "latest"',
+        self.assertIn('no event is recorded for nowhere:latest',
                       self.command("history", "nowhere", *where, status=1))
         return shown
 

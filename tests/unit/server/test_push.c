@@ -707,7 +707,7 @@ Test(push, history)
     cr_expect_eq(request("GET", "/admin/v1/history/" REPO ":v1?n=0"), 200);
     cr_expect(strstr(got.body, "\"events\":[]"));
     request("GET", "/admin/v1/history/" REPO ":v2");
-    expect_refusal(404, "MANIFEST_UNKNOWN", "never had a tag \"v2\"");
+    expect_refusal(404, "MANIFEST_UNKNOWN", "no event is recorded for " REPO ":v2");
     request("GET", "/admin/v1/history/" REPO ":v1?n=x");
     expect_refusal(400, "UNSUPPORTED", "");
     request("GET", "/admin/v1/history/" REPO "@" BLOB_A);
