@@ -188,7 +188,7 @@ int config_load(const struct config_flags *flags, char **environ_, struct config
     if (new_config(&c, err) < 0 || apply_file(c, flags, environ_, err) < 0 ||
         environment_apply_lists(c, environ_, err) < 0)
         return -1;
-    if (!origin_get(c, "upstreams") && document_default_upstreams(c, DEFAULT_UPSTREAMS, err) < 0)
+    if (!origin_get(c, "upstreams") && document_default_upstreams(c, err) < 0)
         return -1;
     if (document_check(c, err) < 0 || environment_apply_keys(c, environ_, err) < 0 ||
         apply_flags(c, flags, err) < 0 || upstreams_settle(c, err) < 0 ||
@@ -206,7 +206,7 @@ int config_parse_text(const char *name, const char *text, size_t len, struct con
     _cleanup_config_ struct config *c = NULL;
     if (new_config(&c, err) < 0 || apply_text(c, name, text, len, err) < 0)
         return -1;
-    if (!origin_get(c, "upstreams") && document_default_upstreams(c, DEFAULT_UPSTREAMS, err) < 0)
+    if (!origin_get(c, "upstreams") && document_default_upstreams(c, err) < 0)
         return -1;
     if (document_check(c, err) < 0 || upstreams_settle(c, err) < 0 ||
         proxies_resolve(c, nothing, err) < 0)

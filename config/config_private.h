@@ -61,12 +61,9 @@ size_t list_length(const struct config *c, const struct config_list *list);
 void *list_element(const struct config *c, const struct config_list *list, size_t index);
 /* Frees the elements and leaves the list empty. */
 void list_drop(struct config *c, const struct config_list *list);
-/* How many of the default upstreams (document.c) there are when nothing says otherwise: the Hub.
- * The registries behind it are for when upstream/ can serve them. */
-#define DEFAULT_UPSTREAMS 1
-#define DEFAULT_UPSTREAMS_ALL 5
-/* The first n of them. */
-int document_default_upstreams(struct config *c, size_t n, struct error *err);
+/* Those that there are when nothing says otherwise: the Hub, and the large public registries. */
+#define DEFAULT_UPSTREAMS 5
+int document_default_upstreams(struct config *c, struct error *err);
 /* What can only be judged when all is read: prefixes that clash. */
 int document_check(const struct config *c, struct error *err);
 

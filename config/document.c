@@ -229,13 +229,13 @@ static int default_upstream(struct config_upstream *u, const char *prefix, enum 
     return u->prefix && u->url ? 0 : err_set(err, ERR_NOMEM, "out of memory for the configuration");
 }
 
-int document_default_upstreams(struct config *c, size_t n, struct error *err)
+int document_default_upstreams(struct config *c, struct error *err)
 {
     static const struct {
         const char *prefix;
         enum upstream_kind kind;
         const char *url;
-    } all[DEFAULT_UPSTREAMS_ALL] = {
+    } all[DEFAULT_UPSTREAMS] = {
         {"hf", UPSTREAM_HUGGINGFACE, "https://huggingface.co"},
         {"docker.io", UPSTREAM_OCI, "https://registry-1.docker.io"},
         {"ghcr.io", UPSTREAM_OCI, "https://ghcr.io"},
@@ -243,10 +243,10 @@ int document_default_upstreams(struct config *c, size_t n, struct error *err)
         {"registry.k8s.io", UPSTREAM_OCI, "https://registry.k8s.io"},
     };
     list_drop(c, config_key_list(config_key_find("upstreams")));
-    c->upstreams = calloc(n, sizeof(*c->upstreams));
+    c->upstreams = calloc(DEFAULT_UPSTREAMS, sizeof(*c->upstreams));
     if (!c->upstreams)
         return err_set(err, ERR_NOMEM, "out of memory for the configuration");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < DEFAULT_UPSTREAMS; i++) {
         c->n_upstreams = i + 1;
         if (default_upstream(&c->upstreams[i], all[i].prefix, all[i].kind, all[i].url, err) < 0)
             return -1;

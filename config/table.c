@@ -79,8 +79,8 @@ static const struct config_key keys[] = {
      USE_OPTIONAL},
 
     {"upstreams", KEY_LIST, LIST(config, upstreams), 0, 0, NULL, NULL, NULL, NULL,
-     "remotes that content comes from; not set: the one upstream `hf` at https://huggingface.co; "
-     "`[]`: none", USE_OPTIONAL},
+     "remotes that content comes from; not set: `hf` at https://huggingface.co, and the registries "
+     "`docker.io`, `ghcr.io`, `quay.io` and `registry.k8s.io`; `[]`: none", USE_OPTIONAL},
     {"upstreams[].prefix", KEY_PREFIX, UP(prefix), 0, 100, NULL, NULL, NULL, NULL,
      "first part of the repository names that this upstream answers for: `hf` serves `hf/...`",
      USE_REQUIRED},
