@@ -102,7 +102,7 @@ bool mirror_may_be_stale(const struct error *err)
 }
 
 /* A confirmation is written some time later; until then a note of it counts. */
-static bool is_fresh(struct mirror *m, const struct question *q, const struct tag *tag)
+bool mirror_is_fresh(struct mirror *m, const struct question *q, const struct tag *tag)
 {
     uint64_t now = clock_wall_s();
     char key[QUESTION_KEY_MAX];
@@ -180,7 +180,7 @@ static int by_tag(struct mirror *m, struct question *q, struct manifest_answer *
     int known = store_tag_get(m->store, q->name.full, q->tag, &tag, err);
     if (known < 0)
         return -1;
-    if (known && is_fresh(m, q, &tag)) {
+    if (known && mirror_is_fresh(m, q, &tag)) {
         int found = from_store(m, q, &tag.digest, a, err);
         if (found)
             return found < 0 ? -1 : 0;

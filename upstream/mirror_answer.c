@@ -283,9 +283,38 @@ static int answer_tags(struct mirror *m, const struct question *q, struct outcom
     return 0;
 }
 
+/* What was asked for has come since the asker looked: it came too late for the flight that brought
+ * it, and would make another. 1, 0, -1. */
+static int is_here(struct mirror *m, const struct question *q, struct outcome *ret,
+                   struct error *err)
+{
+    struct tag tag = {.digest = q->digest};
+    struct link link = {0};
+    struct manifest held = {0};
+    int r = 0;
+    if (q->kind == ASK_BLOB) {
+        r = store_link_get(m->store, q->name.full, &q->digest, &link, err);
+        link_done(&link);
+    } else if (q->kind == ASK_TAG) {
+        r = store_tag_get(m->store, q->name.full, q->tag, &tag, err);
+        if (r == 1 && !mirror_is_fresh(m, q, &tag))
+            r = 0;
+    }
+    if (q->kind == ASK_MANIFEST || (q->kind == ASK_TAG && r == 1)) {
+        r = store_manifest_get(m->store, q->name.full, &tag.digest, &held, err);
+        manifest_done(&held);
+    }
+    if (r == 1)
+        ret->digest = tag.digest;
+    return r;
+}
+
 int mirror_answer(struct mirror *m, const struct question *q, struct outcome *ret,
                   struct error *err)
 {
+    int here = is_here(m, q, ret, err);
+    if (here)
+        return here < 0 ? -1 : 0;
     switch (q->kind) {
     case ASK_TAG:
         return answer_tag(m, q, ret, err);

@@ -138,6 +138,8 @@ struct mirror {
 int mirror_answer(struct mirror *m, const struct question *q, struct outcome *ret,
                   struct error *err);
 
+/* Whether a tag is still believed. */
+bool mirror_is_fresh(struct mirror *m, const struct question *q, const struct tag *tag);
 /* ERR_NOT_FOUND: it is not here, and nothing is asked. */
 int mirror_is_offline(const struct mirror *m, const char *what, struct error *err);
 /* err_set() and -1 for what the upstream does not have. */
