@@ -698,6 +698,44 @@ Test(values, upstream_of_host)
     config_free(c);
 }
 
+Test(values, one_name_for_a_repository)
+{
+    struct config *c =
+        parse("{\"upstreams\":["
+              "{\"prefix\":\"hf\"},"
+              "{\"prefix\":\"hub\",\"kind\":\"oci\",\"url\":\"https://registry-1.docker.io\"},"
+              "{\"prefix\":\"ghcr.io\",\"kind\":\"oci\",\"url\":\"https://ghcr.io\"}]}");
+    static const struct {
+        int in; /* -1: what the name says */
+        const char *name, *want;
+    } cases[] = {
+        {-1, "hub/alpine", "hub/library/alpine"},
+        {-1, "hub/library/alpine", "hub/library/alpine"},
+        {-1, "hub/org/app", "hub/org/app"},
+        {-1, "HUB/Alpine", "HUB/library/Alpine"},
+        {-1, "alpine", "alpine"},
+        {-1, "hub", "hub"},
+        {-1, "hubble/x", "hubble/x"},
+        {-1, "hf/gpt2", "hf/gpt2"},
+        {1, "alpine", "hub/library/alpine"},
+        {1, "hub", "hub/library/hub"},
+        {1, "hub/alpine", "hub/library/alpine"},
+        {1, "ghcr.io/app", "hub/ghcr.io/app"},
+        {2, "app", "ghcr.io/app"},
+        {0, "Org/Name", "hf/Org/Name"},
+    };
+    char full[64];
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct config_upstream *in = cases[i].in < 0 ? NULL : &c->upstreams[cases[i].in];
+        cr_assert(config_full_name(c, in, cases[i].name, full, sizeof(full)));
+        cr_expect_str_eq(full, cases[i].want, "%s: %s", cases[i].name, full);
+    }
+    const size_t need = sizeof("hub/library/alpine");
+    cr_expect(config_full_name(c, &c->upstreams[1], "alpine", full, need));
+    cr_expect_not(config_full_name(c, &c->upstreams[1], "alpine", full, need - 1));
+    config_free(c);
+}
+
 Test(values, offline)
 {
     struct config *c =
