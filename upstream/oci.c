@@ -406,9 +406,18 @@ int oci_ask(struct oci *o, const struct oci_question *q, struct oci_answer *ret,
                    log_url(q->url, where, sizeof(where)), OCI_REDIRECTS_MAX);
 }
 
+/* A registry may leave its API to another host, as registry.k8s.io does: what that one does not
+ * have is not there. A place for bytes is no such host. */
+static bool is_api(const char *url)
+{
+    const char *host = strstr(url, "://");
+    const char *path = host ? strchr(host + 3, '/') : NULL;
+    return path && strncmp(path, "/v2/", 4) == 0;
+}
+
 bool oci_is_absent(const struct oci_answer *a)
 {
-    return http_status(a->r) == 404 && !a->is_foreign;
+    return http_status(a->r) == 404 && (!a->is_foreign || is_api(a->url));
 }
 
 static bool is_page(const struct http_response *r)

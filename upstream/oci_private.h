@@ -54,7 +54,7 @@ char *oci_scope(const struct oci *o, const char *name);
 
 /* Asks, logged in, redirected; 0 with any status but one that tells of a login that failed. */
 int oci_ask(struct oci *o, const struct oci_question *q, struct oci_answer *ret, struct error *err);
-/* The registry itself says that there is no such thing. */
+/* The registry says that there is no such thing. */
 bool oci_is_absent(const struct oci_answer *a);
 /* Turns a status that is no success into an error. Returns -1. */
 int oci_refusal(struct oci *o, const struct oci_answer *a, struct error *err);

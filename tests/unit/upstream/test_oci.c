@@ -420,6 +420,11 @@ Test(oci, peer_bug_72_sends_no_credential_to_another_origin)
         expect(w, head(w, &h), ERR_UPSTREAM, "answered 40");
         cr_assert_null(strstr(w->err.text, "xyz"), "%s", w->err.text);
     }
+    /* But another registry's is, to which it leaves its API. */
+    script_reply(w->s, "HEAD ", NULL, "307 There\r\nContent-Length: 0\r\nLocation: %s",
+                 script_url(cdn, "/v2/prod/team/app/manifests/v1"));
+    script_reply(cdn, "HEAD ", NULL, "404 N\r\nContent-Length: 0");
+    cr_assert_eq(head(w, &h), 0);
     script_stop(cdn);
     end(w);
 }
