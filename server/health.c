@@ -98,6 +98,8 @@ static void write_transfers(struct upstreams *u, struct strbuf *to)
     simple(to, "weighbridge_transfers_completed_total", "counter",
            "Downloads whose digest matched and that are held now.", t.completed);
     simple(to, "weighbridge_transfers_failed_total", "counter", "Downloads that failed.", t.failed);
+    simple(to, "weighbridge_transfers_uncached_total", "counter",
+           "Downloads that could not be stored and were only passed through.", t.uncached);
     simple(to, "weighbridge_transfer_resumed_bytes_total", "counter",
            "Bytes taken over from partial downloads instead of asked for again.", t.resumed_bytes);
     simple(to, "weighbridge_verification_failures_total", "counter",

@@ -16,7 +16,8 @@ struct reader {
     uint64_t size;
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
-    uint64_t first, end;       /* what will be read */
+    struct transfer_place place;
+    uint64_t first, end; /* what will be read */
 };
 
 static bool is_part(const struct reader *r)
@@ -145,6 +146,7 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
         return -1;
     if (transfer_size(r->transfer) != size)
         return transfer_sizes_differ(transfer_size(r->transfer), size, err);
+    transfer_move(r->transfer, &r->place, r->first);
     if (is_part(r))
         transfer_hurry(r->transfer, r->first, r->end);
     int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
@@ -261,8 +263,11 @@ ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, un
         *ret_waiting = true;
         return 0;
     }
-    return is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
-                      : transfer_read(r->transfer, offset, buf, len, err);
+    ssize_t n = is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
+                           : transfer_read(r->transfer, offset, buf, len, err);
+    if (n > 0)
+        transfer_move(r->transfer, &r->place, offset + (uint64_t)n);
+    return n;
 }
 
 void reader_close(struct reader *r)
@@ -270,6 +275,8 @@ void reader_close(struct reader *r)
     if (!r)
         return;
     blob_close(r->blob);
+    if (r->transfer)
+        transfer_leave(r->transfer, &r->place);
     transfer_unref(r->transfer);
     free(r);
 }

@@ -68,7 +68,7 @@ static struct transfer **bucket_of(struct transfers *t, const struct digest *d)
 static struct transfer *lookup(struct transfers *t, const struct digest *d)
 {
     for (struct transfer *x = *bucket_of(t, d); x; x = x->next)
-        if (digest_equal(&x->digest, d))
+        if (digest_equal(&x->digest, d) && !atomic_load(&x->closed))
             return x;
     return NULL;
 }
@@ -88,6 +88,7 @@ static void destroy(struct transfer *x)
     http_location_done(&x->location);
     free(x->direct);
     free(x->here.items);
+    free(x->window);
     pthread_cond_destroy(&x->cond);
     pthread_mutex_destroy(&x->writing);
     pthread_mutex_destroy(&x->lock);
@@ -101,7 +102,7 @@ static void drop_reference(struct transfer *x, bool reader)
     /* What nobody waits for does not wait for its turn either, or there would be no end to the
      * threads that clients can leave behind. */
     if (reader && --x->readers == 0 && x->state < TRANSFER_DONE &&
-        !(x->table->options.finish_abandoned && x->has_slot))
+        !(x->table->options.finish_abandoned && x->has_slot && !x->through))
         transfer_cancel(x);
     pthread_mutex_unlock(&x->lock);
     if (last)
@@ -288,6 +289,7 @@ static int already_held(struct transfer *x, struct blob **ret, struct error *err
     return 1;
 }
 
+/* 0 and the blob, 1 when it was passed through, -1. */
 static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
 {
     if (transfer_take_slot(x, err) < 0)
@@ -295,8 +297,9 @@ static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
     int held = already_held(x, ret_blob, err);
     if (held)
         return held < 0 ? -1 : 0;
-    if (transfer_fill(x, err) < 0)
-        return -1;
+    int rc = transfer_fill(x, err);
+    if (rc)
+        return rc;
     held = store_blob_open(x->table->store, &x->digest, ret_blob, err);
     if (held == 0)
         return err_set(err, ERR_INTERNAL, "a committed blob is not held");
@@ -313,14 +316,20 @@ static void *thread_main(void *arg)
 
     pthread_setname_np(pthread_self(), "transfer");
     int rc = run(x, &blob, &error);
-    atomic_fetch_add(rc < 0 ? &t->stats.failed : &t->stats.completed, 1);
+    if (rc <= 0)
+        atomic_fetch_add(rc < 0 ? &t->stats.failed : &t->stats.completed, 1);
     if (rc < 0 && error.code == ERR_DIGEST_MISMATCH)
         atomic_fetch_add(&t->stats.mismatches, 1);
-    finish(x, blob, &error);
+    if (rc > 0) {
+        error = x->why;
+        transfer_see_off(x);
+    } else {
+        finish(x, blob, &error);
+    }
     unlist(x);
     if (t->ended)
         t->ended(t->ended_ctx, x->source.upstream, &x->digest, x->size, atomic_load(&x->received),
-                 clock_monotonic_ms() - began, rc < 0 ? &error : NULL);
+                 clock_monotonic_ms() - began, rc ? &error : NULL);
     drop_reference(x, false);
 
     pthread_mutex_lock(&t->lock);
@@ -415,6 +424,7 @@ void transfers_stats(struct transfers *t, struct transfer_stats *ret)
     ret->completed = atomic_load(&t->stats.completed);
     ret->failed = atomic_load(&t->stats.failed);
     ret->mismatches = atomic_load(&t->stats.mismatches);
+    ret->uncached = atomic_load(&t->stats.uncached);
     ret->bytes = atomic_load(&t->stats.bytes);
     ret->resumed_bytes = atomic_load(&t->stats.resumed_bytes);
 }

@@ -27,6 +27,11 @@
  * again; both without end as long as there is progress, and `retries` times without. A partial left
  * by an earlier process is hashed again first, publishing `have` as it goes.
  *
+ * No room: when the disk is full, below its floor, or fails, the bytes go through a window in
+ * memory to the readers and are not kept, the end withheld as always. A reader that falls behind
+ * the window is cut; who comes when the beginning is gone starts another transfer.
+ * transfers_on_end() is told why, with an error, though the readers had everything.
+ *
  * Lifecycle: transfer_join() gives a reference, transfer_unref() ends it. Thread-safe.
  */
 #ifndef WB_UPSTREAM_TRANSFER_H
@@ -107,6 +112,18 @@ int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
 ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                       struct error *err);
 
+/* Where a reader is. A download that can not keep what comes waits for those behind, for a while:
+ * see "No room" above. Zero it; transfer_move() says what is read next, and transfer_leave()
+ * comes before transfer_unref(). */
+struct transfer_place {
+    struct transfer_place *next;
+    uint64_t at;
+    uint64_t waited_ms;
+    bool listed, late;
+};
+void transfer_move(struct transfer *x, struct transfer_place *p, uint64_t at);
+void transfer_leave(struct transfer *x, struct transfer_place *p);
+
 /* ---- readers of a part ---- */
 
 /* This reader will want [first, end): what waits for its place fetches that now. */
@@ -124,6 +141,7 @@ struct transfer_stats {
     uint64_t running, readers;
     uint64_t started, completed, failed;
     uint64_t mismatches;    /* verification failures since the start */
+    uint64_t uncached;      /* passed through without being stored */
     uint64_t bytes;         /* received from upstreams */
     uint64_t resumed_bytes; /* taken over from partials */
 };

@@ -52,7 +52,7 @@ uint64_t extents_end(const struct extents *e, uint64_t at)
     return at;
 }
 
-static uint64_t next_extent(const struct extents *e, uint64_t at)
+uint64_t extents_next(const struct extents *e, uint64_t at)
 {
     for (size_t i = 0; i < e->n; i++)
         if (e->items[i].first >= at)
@@ -92,7 +92,7 @@ static struct span open_from(const struct transfer *x, uint64_t at)
     }
     if (at >= x->size)
         return (struct span){.first = x->size, .end = x->size};
-    uint64_t end = x->size, extent = next_extent(&x->here, at), claim = next_claim(x, at);
+    uint64_t end = x->size, extent = extents_next(&x->here, at), claim = next_claim(x, at);
     end = extent < end ? extent : end;
     end = claim < end ? claim : end;
     return (struct span){.first = at, .end = end};
@@ -119,7 +119,7 @@ static enum claim take(struct transfer *x, struct fetch *f, uint64_t first, uint
 /* In order from the front. While there is only one connection it takes all it can. */
 static enum claim claim_front(struct transfer *x, struct fetch *f)
 {
-    struct span s = open_from(x, 0);
+    struct span s = open_from(x, x->through ? x->hashed : 0);
     if (s.first == s.end) {
         if (f->kind != FETCH_LEAD)
             return CLAIM_NONE;

@@ -47,6 +47,8 @@ static bool take_turn(struct transfer *x, uint64_t at)
 static int put(struct fetch *f, size_t n, struct error *err)
 {
     struct transfer *x = f->x;
+    if (x->through)
+        return transfer_through_put(f, n, err);
     if (write_out(x, f->buffer, n, f->at, err) < 0)
         return -1;
     bool hashes = take_turn(x, f->at);

@@ -9,8 +9,9 @@
 
 #define START_RETRIES 1 /* before the client has a status: fail soon, it can ask again */
 #define START_PATIENCE_S 2
-#define PROGRESS_MIN (64u << 10) /* fewer bytes from a connection are none: it must end some day   \
-                                  */
+#define PROGRESS_MIN                                                                               \
+    (64u << 10) /* fewer bytes from a connection are none: it must end some day                    \
+                 */
 #define RETRY_AFTER_MAX_S 30
 #define WAIT_SLICE_MS 500u
 #define HASH_BLOCKS 64u          /* between two looks at what else there is to do */
@@ -268,6 +269,7 @@ static int fill_located(struct transfer *x, struct lead *l, struct error *err)
 {
     if (locate(x, 0, &l->failures, err) < 0 || open_writer(x, err) < 0)
         return -1;
+    x->opened = true;
     l->failures = 0;
     if (writer_resumed(x->writer)) {
         /* The upstream has confirmed the object: what is here can be read while it is hashed. */
@@ -276,6 +278,19 @@ static int fill_located(struct transfer *x, struct lead *l, struct error *err)
             return -1;
     }
     return receive(x, l, err);
+}
+
+/* 0 stored, 1 not; the readers get the end either way. */
+static int store(struct transfer *x, struct error *err)
+{
+    if (x->through)
+        return 1;
+    if (writer_commit(x->writer, x->size, err) == 0)
+        return 0;
+    if (err->code != ERR_NO_SPACE && err->code != ERR_IO)
+        return -1;
+    transfer_deliver(x, err);
+    return 1;
 }
 
 int transfer_fill(struct transfer *x, struct error *err)
@@ -289,11 +304,13 @@ int transfer_fill(struct transfer *x, struct error *err)
     if (rc < 0)
         atomic_store(&x->halt, true);
     transfer_settle(x);
+    if (rc < 0 && x->location.url && transfer_pass_through(x, err))
+        rc = receive(x, &l, err);
     if (rc == 0)
         rc = verify(x, err);
     hasher_join(x->hasher);
     if (rc == 0)
-        rc = writer_commit(x->writer, x->size, err);
+        rc = store(x, err);
     free(l.f.buffer);
     return rc;
 }

@@ -39,7 +39,8 @@ struct transfers {
     bool stopping;
 
     struct {
-        atomic_uint_fast64_t readers, started, completed, failed, mismatches, bytes, resumed_bytes;
+        atomic_uint_fast64_t readers, started, completed, failed, mismatches, uncached, bytes,
+            resumed_bytes;
     } stats;
 };
 
@@ -139,6 +140,14 @@ struct transfer {
     unsigned location_number;
     bool locating;
     char *direct; /* where the location redirected to, while that is good */
+    struct transfer_place *places;
+    bool through; /* the bytes are not kept: */
+    struct error why;
+    char *window;       /* the last ones that were hashed, each at its offset modulo the size */
+    bool closing;       /* what was in the window and the file is gone */
+    atomic_bool closed; /* nobody joins any more: the beginning is gone */
+
+    bool opened; /* of the transfer's thread: the writer is there, with room for the file */
 
     struct hasher *hasher; /* of the thread that has `hashing` */
 };
@@ -157,7 +166,8 @@ int transfer_thread(void *(*body)(void *), void *arg);
 
 /* ---- transfer_fill.c ------------------------------------------------------------------------- */
 
-/* Downloads, verifies, commits. On failure the writer is left as it is. */
+/* Downloads, verifies, commits. 1: verified, but not stored. On failure the writer is left as it
+ * is. */
 int transfer_fill(struct transfer *x, struct error *err);
 /* Something that no further attempt mends (the disk, memory): everything ends with this error. */
 void transfer_break(struct transfer *x, const struct error *why);
@@ -171,6 +181,8 @@ int transfer_hash_on(struct transfer *x, char *buffer, unsigned blocks, struct e
 bool extents_add(struct extents *e, uint64_t first, uint64_t end);
 /* The end of the extent that `at` is in, `at` itself when it is in none. */
 uint64_t extents_end(const struct extents *e, uint64_t at);
+/* Where the first extent at or behind `at` begins; UINT64_MAX: there is none. */
+uint64_t extents_next(const struct extents *e, uint64_t at);
 
 enum claim {
     CLAIM_NONE, /* nothing for this kind of connection */
@@ -223,6 +235,20 @@ void transfer_remember(struct transfer *x, const struct aim *a);
  * else may have done so meanwhile. */
 int transfer_relocate(struct transfer *x, unsigned number, struct error *err);
 unsigned transfer_location_number(struct transfer *x);
+
+/* ---- transfer_through.c ---------------------------------------------------------------------- */
+
+/* No room, for the reason given: true when the download goes on without keeping what comes. No
+ * other thread works on it. */
+bool transfer_pass_through(struct transfer *x, const struct error *why);
+/* The whole file is there and right, and can not be kept: its readers get it all the same. */
+void transfer_deliver(struct transfer *x, const struct error *why);
+int transfer_through_put(struct fetch *f, size_t n, struct error *err);
+/* Under x->lock: bytes that are hashed, and not in the file. */
+ssize_t transfer_window_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
+                             struct error *err);
+/* The digest has matched: DONE, and waits until the readers have the rest. */
+void transfer_see_off(struct transfer *x);
 
 /* ---- transfer_extra.c ------------------------------------------------------------------------ */
 

@@ -122,39 +122,45 @@ int transfer_wait_part(struct transfer *x, uint64_t at, uint64_t end, uint64_t d
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 
-/* The writer is read without the lock; `reads` keeps it open meanwhile. */
-static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *buf, size_t len,
-                          struct error *err)
+static ssize_t read_file(struct transfer *x, struct blob_writer *w, uint64_t offset, void *buf,
+                         size_t len, struct error *err)
 {
-    pthread_mutex_lock(&x->lock);
-    if (x->state == TRANSFER_FAILED) {
-        failed(x, err);
-        pthread_mutex_unlock(&x->lock);
-        return -1;
-    }
-    uint64_t end = part ? readable_end(x, offset) : x->have;
-    uint64_t left = end > offset ? end - offset : 0;
-    struct blob *blob = x->blob;
-    struct blob_writer *writer = x->writer;
-    if (len > left)
-        len = (size_t)left;
-    if (len && !blob) {
-        x->reads++;
-        if (offset + len > x->hashed && offset + len > x->given)
-            x->given = offset + len;
-    }
-    pthread_mutex_unlock(&x->lock);
-
-    if (!len)
-        return 0;
-    if (blob)
-        return blob_read(blob, offset, buf, len, err);
-    ssize_t n = writer_read(writer, offset, buf, len, err);
+    ssize_t n = writer_read(w, offset, buf, len, err);
     pthread_mutex_lock(&x->lock);
     if (--x->reads == 0)
         pthread_cond_broadcast(&x->cond);
     pthread_mutex_unlock(&x->lock);
     return n;
+}
+
+/* The writer is read without the lock; `reads` keeps it open meanwhile. */
+static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *buf, size_t len,
+                          struct error *err)
+{
+    ssize_t n = 0;
+    pthread_mutex_lock(&x->lock);
+    uint64_t end = part ? readable_end(x, offset) : x->have;
+    uint64_t left = end > offset ? end - offset : 0, file = extents_end(&x->here, offset) - offset;
+    struct blob *blob = x->blob;
+    struct blob_writer *writer = NULL;
+    if (len > left)
+        len = (size_t)left;
+    if (x->state == TRANSFER_FAILED) {
+        n = failed(x, err);
+    } else if (len && x->through && (!file || x->closing)) {
+        n = transfer_window_read(x, offset, buf, len, err);
+    } else if (len && !blob) {
+        writer = x->writer;
+        len = len < file ? len : (size_t)file;
+        x->reads++;
+        if (offset + len > x->hashed && offset + len > x->given)
+            x->given = offset + len;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (n || !len)
+        return n;
+    return blob ? blob_read(blob, offset, buf, len, err)
+                : read_file(x, writer, offset, buf, len, err);
 }
 
 ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len, struct error *err)

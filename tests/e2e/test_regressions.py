@@ -103,8 +103,9 @@ class LostBytes(BlobCase):
         self.hub.reset()
         self.assertEqual(wb.stop(), 0)
         full = self.serve(self.config(limits={"free_percent": 99}), data=wb.data)
-        self.assertEqual(full.blob("hf/org/model", model.digest)[0], 507)
+        self.whole(full, model)  # passed through
         self.assertEqual(full.stop(), 0)
+        self.hub.reset()
         wb.start()
         self.whole(wb, model)
         self.assertLessEqual(self.cdn_bytes(), model.size - 4 * MIB + LAG)

@@ -2,6 +2,7 @@
 """How the bytes of a cold blob come: over several connections, out of order for those who want a
 part, within the limits that are set; and what the upstream is asked for it."""
 
+import resource
 import threading
 import time
 import unittest
@@ -100,7 +101,7 @@ class SeveralConnections(TransferCase):
         self.assertFalse(pull.complete)
         self.assertLessEqual(pull.received, self.SIZE - WITHHELD)
         self.assertFalse(self.held(self.wb, self.model.digest))
-        self.assertEqual(self.incoming(self.wb), [])
+        self.until("its bytes to be gone", lambda: self.incoming(self.wb) == [])
         self.hub.clear_faults()
         self.whole(self.wb, self.model)
 
@@ -262,6 +263,134 @@ class ColdRanges(TransferCase):
         self.wb.start()
         self.assertEqual(self.wb.blob(NAME, model.digest, {"Range": f"bytes={61 * MIB}-"})[0], 502)
         self.whole(self.wb, model)
+
+
+class NoRoom(TransferCase):
+    """What cannot be stored is passed through: the readers have the right bytes, and nothing of
+    them stays."""
+
+    upstream = {"retries": 2, "stall_timeout": "5s"}
+    SIZE = 24 * MIB + 7
+
+    def full(self, wb):
+        """From now on no file of the server's grows beyond 8 MiB."""
+        resource.prlimit(wb.pid, resource.RLIMIT_FSIZE, (8 * MIB, 8 * MIB))
+
+    def below_the_floor(self):
+        wb = self.serve()
+        model = self.cold(wb, self.SIZE)
+        self.assertEqual(wb.stop(), 0)
+        return self.serve(self.config(limits={"free_percent": 100}), data=wb.data), model
+
+    def passed(self, wb, model, times=1):
+        self.assertFalse(self.held(wb, model.digest))
+        self.assertEqual(self.metric(wb, "weighbridge_transfers_uncached_total"), times)
+        self.until("the downloads to end",
+                   lambda: self.metric(wb, "weighbridge_transfers_running") == 0)
+        lines = wb.log_lines(event="transfer", error="no_space") + \
+            wb.log_lines(event="transfer", error="io")
+        self.assertEqual(len(lines), times, wb.log[-2000:])
+        self.assertIn("passed through", wb.log)
+
+    def test_none_from_the_start(self):
+        wb, model = self.below_the_floor()
+        self.whole(wb, model)
+        self.passed(wb, model)
+        self.assertIn("limits.free_percent", wb.log)
+        self.until("its room to be given back", lambda: self.incoming(wb) == [])
+        self.assertEqual(self.cdn_bytes(), self.SIZE)
+
+    def test_16_readers_of_one_download(self):
+        wb, model = self.below_the_floor()
+        hold = self.hub.hold("cdn", before=True, path=FILE)
+        with in_threads(16, lambda _: self.whole(wb, model)):
+            self.assertTrue(hold.wait_held(1))
+            self.until("every client to wait", lambda: self.metric(
+                wb, "weighbridge_transfer_readers") == 16)
+            hold.release()
+        self.passed(wb, model)
+        self.assertEqual(self.cdn_bytes(), self.SIZE)
+
+    def test_a_reader_that_comes_too_late_has_a_download_of_its_own(self):
+        wb, model = self.below_the_floor()
+        hold = self.hub.hold("cdn", bytes=16 * MIB, path=FILE, times=1)
+        first = Pull(wb, model.digest)
+        first.take(15 * MIB)
+        self.assertTrue(hold.wait_held(1))
+        self.whole(wb, model)
+        hold.release()
+        self.assertTrue(first.finish().complete)
+        self.assertEqual(first.digest, model.digest)
+        self.passed(wb, model, 2)
+
+    def test_a_range(self):
+        wb, model = self.below_the_floor()
+        first, last = 20 * MIB, self.SIZE - 1
+        status, _, body = wb.blob(NAME, model.digest, {"Range": f"bytes={first}-{last}"})
+        self.assertEqual(status, 206)
+        self.assertTrue(body == model.whole(first, last))
+        self.passed(wb, model)
+
+    def test_wrong_bytes_do_not_get_through(self):
+        wb, model = self.below_the_floor()
+        self.hub.fault("cdn_flip", offset=5 * MIB, path=FILE, times=1)
+        pull = Pull(wb, model.digest).finish()
+        self.assertFalse(pull.complete)
+        self.assertLessEqual(pull.received, self.SIZE - WITHHELD)
+        self.assertEqual(wb.blob(NAME, model.digest, {"Range": "bytes=1-"})[0], 502)
+        self.whole(wb, model)
+
+    def test_a_broken_connection(self):
+        wb, model = self.below_the_floor()
+        self.hub.fault("cdn_cut", bytes=5 * MIB, path=FILE, times=2)
+        self.whole(wb, model)
+        self.passed(wb, model)
+        self.assertEqual(self.cdn_bytes(), self.SIZE)
+
+    def test_a_slow_reader_is_left_behind(self):
+        wb, model = self.below_the_floor()
+        model = self.cold(wb, 64 * MIB, 1, "Org/Long")
+        slow = Pull(wb, model.digest, name="hf/org/long")
+        slow.take(MIB)
+        self.whole(wb, model, "hf/org/long")
+        self.assertFalse(slow.finish().complete)
+        self.assertIn("too slow", wb.log)
+
+    def test_a_reader_that_leaves(self):
+        """Without readers there is nothing to gain."""
+        wb, model = self.below_the_floor()
+        hold = self.hub.hold("cdn", bytes=4 * MIB, path=FILE)
+        pull = Pull(wb, model.digest)
+        pull.take(MIB)
+        self.assertTrue(hold.wait_held(1))
+        pull.vanish()
+        self.until("the download to end",
+                   lambda: self.metric(wb, "weighbridge_transfers_running") == 0)
+        hold.release()
+        self.whole(wb, model)
+
+    def test_a_disk_that_fails_on_the_way(self):
+        wb = self.serve()
+        model = self.cold(wb, self.SIZE)
+        hold = self.hub.hold("cdn", bytes=4 * MIB, path=FILE, times=1)
+        pulls = [Pull(wb, model.digest) for _ in range(4)]
+        for pull in pulls:
+            pull.take(3 * MIB)
+        self.assertTrue(hold.wait_held(1))
+        self.full(wb)
+        hold.release()
+        with in_threads(4, lambda i: pulls[i].finish()):
+            pass
+        for pull in pulls:
+            self.assertTrue(pull.complete, wb.log[-2000:])
+            self.assertEqual(pull.digest, model.digest)
+        self.passed(wb, model)
+        self.assertLessEqual(self.cdn_bytes(), self.SIZE + MIB)
+        self.assertEqual(wb.stop(), 0)
+        wb.start()
+        self.whole(wb, model)
+        self.assertTrue(self.held(wb, model.digest))
+        self.assertEqual(self.incoming(wb), [])
 
 
 class Limits(TransferCase):
