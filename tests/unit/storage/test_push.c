@@ -534,6 +534,29 @@ Test(push, what_an_immutable_tag_names_stays_whole)
     store_close(s);
 }
 
+/* So many manifests need it that nobody goes through them all: it is kept. */
+Test(push, what_too_many_need_is_kept_where_tags_can_be_immutable)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest layer = digest_of_text("layer"), user = {.alg = DIGEST_SHA256};
+    push_pair(s, LOCAL, "layer", "{image}", "latest");
+    store_close(s);
+    struct raw r = raw_open("uses");
+    for (unsigned i = 0; i < 10000; i++) {
+        memcpy(user.raw, &i, sizeof(i));
+        struct key use = key_of_use(&layer, LOCAL, &user);
+        MDB_val k = {use.len, use.data}, v = {0, NULL};
+        cr_assert(mdb_put(r.txn, r.dbi, &k, &v, 0) == 0);
+    }
+    raw_close(&r);
+    s = open_store();
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, &guard, &err) == -1 && err.code == ERR_CONFLICT);
+    cr_assert(strstr(err.text, "immutable_tags"), "%s", err.text);
+    cr_assert(store_blob_unlink(s, LOCAL, &layer, NULL, &err) == 0, "%s", err.text);
+    store_close(s);
+}
+
 struct racer {
     struct store *s;
     unsigned i;

@@ -458,6 +458,50 @@ Test(upload, an_abandoned_one_makes_room)
     store_close(s);
 }
 
+struct beginner {
+    struct store *s;
+    int rc;
+};
+
+static void *begin_one(void *arg)
+{
+    struct beginner *b = arg;
+    char id[UPLOAD_ID_LEN + 1];
+    b->rc = upload_begin(b->s, REPO, DIGEST_SHA256, id, NULL);
+    return NULL;
+}
+
+#define MANY 12
+
+Test(upload, abandoned_ones_make_room_for_many_at_once)
+{
+    struct store_options o = {.dir = data_dir(), .free_floor_percent = 1, .max_uploads = MANY};
+    struct store *s = NULL;
+    struct error err = ERROR_INIT;
+    char id[MANY][UPLOAD_ID_LEN + 1];
+    struct beginner beginners[MANY];
+    pthread_t threads[MANY];
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < MANY; i++)
+        begin(s, id[i]);
+    store_close(s);
+    for (size_t i = 0; i < MANY; i++)
+        age_file(id[i], 100);
+    cr_assert(store_open(&o, &s, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < MANY; i++) {
+        beginners[i] = (struct beginner){.s = s};
+        cr_assert(pthread_create(&threads[i], NULL, begin_one, &beginners[i]) == 0);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert(beginners[i].rc == 0);
+    }
+    for (size_t i = 0; i < MANY; i++)
+        assert_gone(s, id[i]);
+    cr_assert(stats_of(s).uploads == MANY && count_incoming() == MANY);
+    store_close(s);
+}
+
 Test(upload, room_for_what_is_coming)
 {
     struct store *s = open_store();
