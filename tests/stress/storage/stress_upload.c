@@ -2,12 +2,15 @@
  * commit right and wrong digests, cancel and let expire, for a few seconds. What is committed must
  * be there and right at once; every failure must be one that the contract knows. Also run under
  * ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
+#include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,6 +18,7 @@
 
 #define CLIENTS 10
 #define SLOTS 12
+#define ABANDONED 200
 #define CONTENTS 24 /* fewer than there are commits, so that blobs are held already */
 #define SIZE (300 * 1024)
 #define REPOSITORY "stress/uploads"
@@ -252,6 +256,25 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
     return remove(path);
 }
 
+/* As many sessions as may be, that nobody has touched for an hour: each begin has to make room. */
+static int abandon_some(struct store_options *options, struct error *err)
+{
+    struct timespec old;
+    clock_gettime(CLOCK_REALTIME, &old);
+    old.tv_sec -= 3600;
+    for (unsigned i = 0; i < ABANDONED; i++) {
+        char id[UPLOAD_ID_LEN + 1], path[300];
+        if (upload_begin(store, REPOSITORY, DIGEST_SHA256, id, err) < 0)
+            return -1;
+        snprintf(path, sizeof(path), "%s/incoming/%s", options->dir, id);
+        if (utimensat(AT_FDCWD, path, (struct timespec[]){old, old}, 0) < 0)
+            return err_errno(err, "%s", path);
+    }
+    store_close(store);
+    options->max_uploads = ABANDONED;
+    return store_open(options, &store, err);
+}
+
 /* A start finds the same sessions with the same bytes, and every one of them can be ended. */
 static void check_after(const struct store_options *options)
 {
@@ -285,7 +308,7 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     struct store_options options = {.dir = dir, .free_floor_percent = 1};
-    if (store_open(&options, &store, &err) < 0) {
+    if (store_open(&options, &store, &err) < 0 || abandon_some(&options, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
