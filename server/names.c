@@ -41,7 +41,7 @@ static int read_ns(struct request *q, struct error *err)
     const struct config_upstream *u = host_is_valid(host) ? config_upstream_of_host(c, host) : NULL;
     if (!u)
         return unknown_host(c, host, err);
-    memcpy(q->ns, host, sizeof(host));
+    memcpy(q->ns, host, strlen(host) + 1);
     q->ns_upstream = u;
     return 0;
 }

@@ -166,7 +166,7 @@ class Docker(MirrorCase):
         self.docker("rmi", "-f", inspected["Id"])
         return inspected["RootFS"]["Layers"]
 
-    def test_registry_mirror(self):
+    def test_peer_bug_83_registry_mirror(self):
         layers = self.pull("alpine:3.20")
         self.check_log("docker.io/library/alpine")
         self.stop_registry()
@@ -212,7 +212,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
         self.assertIn(digest, self.ctr("content", "ls", "-q").split())
         self.ctr("images", "rm", "--sync", ref)
 
-    def test_hosts_toml(self):
+    def test_peer_bug_83_hosts_toml(self):
         steps = ((self.pull, "docker.io/library/alpine", ":3.20", self.image),
                  (self.fetch, "ghcr.io/example/model", ":v1", self.model))
         for pull, name, tag, digest in steps:
@@ -251,7 +251,7 @@ class Podman(MirrorCase):
         self.podman("rmi", "-f", image)
         return image
 
-    def test_registries_conf(self):
+    def test_peer_bug_83_registries_conf(self):
         image = self.pull("docker.io/library/alpine:3.20")
         self.check_log("docker.io/library/alpine")
         self.stop_registry()
@@ -300,7 +300,7 @@ class ByPrefix(MirrorCase):
                          hashlib.sha256(FILES["weights"]).digest())
         shutil.rmtree(to)
 
-    def test_script(self):
+    def test_peer_bug_83_script(self):
         self.pull()
         self.check_log("docker.io/library/alpine")
         self.check_log("ghcr.io/example/model")

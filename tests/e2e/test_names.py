@@ -98,7 +98,7 @@ class OfTheHub(Names):
         status, _, body = self.wb.get(self.next_page(headers))
         self.assertEqual((status, json.loads(body)["tags"]), (200, ["main"]))
 
-    def test_ns_of_nobody_is_never_dialled(self):
+    def test_peer_bug_78_ns_of_nobody_is_never_dialled(self):
         self.start()
         asked = self.hub.count()
         for ns in ("evil.example", "127.0.0.1:1", "169.254.169.254", "huggingface.co"):
@@ -189,7 +189,7 @@ class OfARegistry(Names):
             raise
         self.addCleanup(self.end_weighbridge, self.wb)
 
-    def test_one_entry_for_all_ways_in(self):
+    def test_peer_bug_82_one_entry_for_all_ways_in(self):
         self.start(default_upstream="docker.io")
         first = self.pull("docker.io/library/alpine", "v1")
         pulls, sent = self.registry.pulls(), self.registry.bytes_sent("registry", kind="blob")
@@ -207,6 +207,28 @@ class OfARegistry(Names):
         status, _, body = self.wb.get("/v2/_catalog")
         self.assertEqual((status, json.loads(body)["repositories"]),
                          (200, ["docker.io/library/alpine"]))
+
+    def test_peer_bug_79_many_upstreams_in_one_process(self):
+        """The same names, of two registries."""
+        other = StandInRegistry()
+        theirs = other.add_repo("library/alpine").add_image([{"etc/name": b"theirs"}], tag="v1")
+        other.start()
+        self.addCleanup(other.stop)
+        self.start(upstreams=[
+            {"prefix": "docker.io", "kind": "oci", "url": self.registry.url},
+            {"prefix": "quay", "kind": "oci", "url": other.url, "hosts": ["quay.io"]}])
+        for name, query, image in (("library/alpine", "?ns=docker.io", self.image),
+                                   ("library/alpine", "?ns=quay.io", theirs),
+                                   ("quay/library/alpine", "", theirs),
+                                   ("docker.io/library/alpine", "", self.image)):
+            self.assertEqual(next(iter(self.pull(name, "v1", query))), image.digest)
+            self.error(self.wb.get(f"/v2/{name}/manifests/v9{query}"), 404, "MANIFEST_UNKNOWN")
+        mine, yours = (f"/v2/library/alpine/blobs/{image.blobs[-1]}" for image in
+                       (self.image, theirs))
+        self.assertEqual(self.wb.get(f"{mine}?ns=docker.io")[0], 200)
+        self.assertEqual(self.wb.get(f"{yours}?ns=quay.io")[0], 200)
+        self.error(self.wb.get(f"{yours}?ns=docker.io"), 404, "BLOB_UNKNOWN")
+        self.error(self.wb.get(f"{mine}?ns=quay.io"), 404, "BLOB_UNKNOWN")
 
     def test_tags_and_referrers(self):
         self.start(default_upstream="docker.io")

@@ -64,7 +64,7 @@ Test(names, ns_is_put_before_a_name_once)
     cr_expect_str_eq(fake_reference.as_given, "hf/Org/Name");
 }
 
-Test(names, ns_that_is_no_upstreams)
+Test(names, peer_bug_78_ns_that_is_no_upstreams)
 {
     unsigned asked = atomic_load(&fake_asked);
     static const char *const unknown[] = {"evil.example",   "ghcr.io:444", "127.0.0.1",
@@ -97,7 +97,7 @@ Test(names, ns_that_is_this_server)
     config.external_url = NULL;
 }
 
-Test(names, names_of_one_part)
+Test(names, peer_bug_82_names_of_one_part)
 {
     expect_meaning("/v2/docker.io/alpine/manifests/v1", "docker.io/library/alpine");
     expect_meaning("/v2/docker.io/library/alpine/manifests/v1", "docker.io/library/alpine");
