@@ -35,7 +35,7 @@ Test(datadir, a_second_process_is_refused_by_name)
     cr_assert(read(ready[0], &c, 1) == 1);
     struct error err = ERROR_INIT;
     char pid_text[32];
-    snprintf(pid_text, sizeof(pid_text), "process %d;", (int)pid);
+    snprintf(pid_text, sizeof(pid_text), "process %d", (int)pid);
     cr_assert(try_open(&err) == -1);
     cr_assert(err.code == ERR_CONFLICT, "%s", err.text);
     cr_assert(strstr(err.text, pid_text) && strstr(err.text, data_dir()), "%s", err.text);
