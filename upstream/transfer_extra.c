@@ -12,7 +12,10 @@
 #define TRIAL_MS 1000u   /* the new connections have to get going first */
 #define GAIN_PERCENT 30u /* of what the new connections would bring at best */
 #define SETTLED_MS 30000u
-#define BUSY_PERCENT 60u /* a connection whose thread works so much is not held up by the wire */
+/* What is not held up by the wire is not helped by more of it: a connection whose thread works so
+ * much, or that brings so many bytes a second. */
+#define BUSY_PERCENT 60u
+#define FAST (256ull << 20)
 #define EXTRA_STRIKES 3u
 #define WANTED_THREADS 4u
 #define WANTED_TRIES 3u
@@ -195,7 +198,8 @@ void transfer_measure(struct fetch *f)
             (atomic_load_explicit(&x->received, memory_order_relaxed) - m->since_bytes) * 1000u /
             took;
         bool busy = (thread_cpu_ms() - m->since_cpu_ms) * 100u >= took * BUSY_PERCENT;
-        if (!shrink(x, rate, now) && !busy && may_grow(x, now))
+        bool fast = rate / (1 + x->extras) >= FAST;
+        if (!shrink(x, rate, now) && !busy && !fast && may_grow(x, now))
             grow(x, rate);
         begin_window(x, now);
     }
