@@ -244,6 +244,19 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
     return -1;
 }
 
+void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d)
+{
+    struct question q;
+    struct outcome outcome;
+    char key[QUESTION_KEY_MAX];
+    if (m->offline || question_of(m, ASK_SIZE, repository, &q, NULL) < 0)
+        return;
+    q.digest = *d;
+    if (notes_get(&m->asked, question_key(&q, key), NULL, NULL)) {
+        mirror_ask(m, &q, m->config->revalidate_timeout_s * 1000u, &outcome, NULL);
+    }
+}
+
 struct mirror_source {
     struct mirror *mirror;
     struct link link; /* keeps the origin's strings */

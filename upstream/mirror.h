@@ -35,6 +35,9 @@ int mirror_manifest(struct mirror *m, const struct reference *r, struct manifest
 /* As store_link_get(), asking the upstream for what the repository does not have here. */
 int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
                 struct error *err);
+/* The bytes of a link did not come as its size said. When it was the upstream that told the size,
+ * and not a manifest, it is asked again: what it said then may have been wrong. */
+void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d);
 /* Where a transfer gets the bytes of a link with an origin of this upstream. Takes the link over on
  * success. ERR_TOO_LARGE: over max_blob; ERR_NOT_FOUND: offline. */
 int mirror_source(struct mirror *m, struct link *link, const struct digest *d,

@@ -5,6 +5,10 @@
 
 #include "upstream/mirror_private.h"
 
+/* The size of a blob that no manifest gave is the upstream's mere word: for so long it is asked
+ * again when the bytes do not bear it out. */
+#define TRUST_SIZE_S 86400u
+
 /* ---- what the upstream says is not there ----------------------------------------------------- */
 
 int mirror_no_such(const struct mirror *m, const struct question *q, struct error *err)
@@ -18,6 +22,7 @@ int mirror_no_such(const struct mirror *m, const struct question *q, struct erro
         return err_set(err, ERR_NOT_FOUND, "upstream %s has no tag %s of %s", prefix, q->tag,
                        q->name.name);
     case ASK_BLOB:
+    case ASK_SIZE:
         return err_set(err, ERR_NOT_FOUND, "upstream %s has no blob %s in %s", prefix, digest,
                        q->name.name);
     case ASK_TAGS:
@@ -256,6 +261,34 @@ static int answer_blob(struct mirror *m, const struct question *q, struct outcom
         return fail(m, q, rc, ret, err);
     if (mirror_check_size(m->config, &q->name, &q->digest, size, err) < 0)
         return remember(m, q, ret, err);
+    if (store_link_record(m->store, q->name.full, &q->digest, size, &origin, err) < 0)
+        return -1;
+    struct question again;
+    char key[QUESTION_KEY_MAX];
+    question_copy(&again, q);
+    again.kind = ASK_SIZE;
+    notes_put(&m->asked, question_key(&again, key), TRUST_SIZE_S, NULL, false);
+    return 0;
+}
+
+/* What is known of a blob's size did not turn out: it was wrong, or what has been sent now is. */
+static int answer_size(struct mirror *m, const struct question *q, struct error *err)
+{
+    uint64_t size = 0;
+    struct link link = {0};
+    const struct origin origin = {
+        .upstream = m->config->prefix, .repo_id = q->name.name, .commit = "", .path = ""};
+    int rc = oci_head_blob(m->oci, q->name.name, &q->digest, &size, err);
+    if (rc <= 0)
+        return rc < 0 ? -1 : mirror_no_such(m, q, err);
+    rc = store_link_get(m->store, q->name.full, &q->digest, &link, err);
+    bool differs = rc > 0 && !link.held && link.size != size;
+    link_done(&link);
+    if (!differs)
+        return rc < 0 ? -1 : 0;
+    if (mirror_check_size(m->config, &q->name, &q->digest, size, err) < 0 ||
+        store_blob_unlink(m->store, q->name.full, &q->digest, NULL, err) < 0)
+        return -1;
     return store_link_record(m->store, q->name.full, &q->digest, size, &origin, err);
 }
 
@@ -322,6 +355,8 @@ int mirror_answer(struct mirror *m, const struct question *q, struct outcome *re
         return answer_manifest(m, q, ret, err);
     case ASK_BLOB:
         return answer_blob(m, q, ret, err);
+    case ASK_SIZE:
+        return answer_size(m, q, err);
     case ASK_REFERRERS:
         return answer_referrers(m, q, err);
     case ASK_TAGS:

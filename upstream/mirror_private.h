@@ -82,7 +82,7 @@ int name_list_merge(const struct name_list *a, const struct name_list *b, struct
 
 /* ---- questions (mirror_question.c) ----------------------------------------------------------- */
 
-enum question_kind { ASK_TAG, ASK_MANIFEST, ASK_BLOB, ASK_REFERRERS, ASK_TAGS };
+enum question_kind { ASK_TAG, ASK_MANIFEST, ASK_BLOB, ASK_SIZE, ASK_REFERRERS, ASK_TAGS };
 
 struct question {
     enum question_kind kind;

@@ -25,11 +25,8 @@ struct flight {
 
 char *question_key(const struct question *q, char buf[static QUESTION_KEY_MAX])
 {
-    static const char kinds[] = {[ASK_TAG] = 't',
-                                 [ASK_MANIFEST] = 'm',
-                                 [ASK_BLOB] = 'b',
-                                 [ASK_REFERRERS] = 'r',
-                                 [ASK_TAGS] = 'l'};
+    static const char kinds[] = {[ASK_TAG] = 't',  [ASK_MANIFEST] = 'm',  [ASK_BLOB] = 'b',
+                                 [ASK_SIZE] = 's', [ASK_REFERRERS] = 'r', [ASK_TAGS] = 'l'};
     char digest[DIGEST_TEXT_MAX] = "";
     if (q->digest.alg != DIGEST_NONE)
         digest_format(&q->digest, digest);

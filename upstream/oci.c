@@ -171,7 +171,8 @@ struct request {
     const struct oci_question *q;
     const char *url;
     const char *authorization;
-    bool cut_off; /* the rest of the body was not wanted */
+    bool is_foreign; /* not the registry's, so that its failures do not count as the registry's */
+    bool cut_off;    /* the rest of the body was not wanted */
 };
 
 static int on_headers(void *ctx, const struct http_response *r, struct error *err)
@@ -196,6 +197,13 @@ static bool is_failure(unsigned status)
     return status == 429 || status >= 500;
 }
 
+static void count_failure(struct oci *o, const struct request *x, struct error *why)
+{
+    oci_clean_text(why->text);
+    if (!x->is_foreign)
+        breaker_failure(o->breaker, clock_monotonic_ms(), why);
+}
+
 static int send_once(struct oci *o, struct request *x, struct http_response **ret,
                      struct error *err)
 {
@@ -214,7 +222,7 @@ static int send_once(struct oci *o, struct request *x, struct http_response **re
         http.ctx = x;
     }
     x->cut_off = false;
-    if (breaker_enter(o->breaker, clock_monotonic_ms(), err) < 0)
+    if (!x->is_foreign && breaker_enter(o->breaker, clock_monotonic_ms(), err) < 0)
         return -1;
     struct error why = ERROR_INIT;
     int rc = http_perform(o->pool, &http, ret, &why);
@@ -222,17 +230,15 @@ static int send_once(struct oci *o, struct request *x, struct http_response **re
         rc = 0;
     if (rc < 0) {
         http_response_free(TAKE_PTR(*ret));
-        breaker_failure(o->breaker, clock_monotonic_ms(), &why);
-        oci_clean_text(why.text);
+        count_failure(o, x, &why);
         if (err)
             *err = why;
         return -1;
     }
     if (is_failure(http_status(*ret))) {
         http_status_error(*ret, x->url, &why);
-        oci_clean_text(why.text);
-        breaker_failure(o->breaker, clock_monotonic_ms(), &why);
-    } else {
+        count_failure(o, x, &why);
+    } else if (!x->is_foreign) {
         breaker_success(o->breaker);
     }
     return 0;
@@ -386,7 +392,7 @@ int oci_ask(struct oci *o, const struct oci_question *q, struct oci_answer *ret,
         return err_set(err, ERR_NOMEM, "out of memory for a URL");
     for (unsigned hop = 0; hop <= OCI_REDIRECTS_MAX; hop++) {
         struct request x = {.q = q, .url = a.url};
-        a.is_foreign = !http_same_origin(o->config->url, a.url);
+        x.is_foreign = a.is_foreign = !http_same_origin(o->config->url, a.url);
         int rc = a.is_foreign ? send(o, &x, &a.r, err) : send_logged_in(o, &x, &a.r, err);
         if (rc < 0)
             return -1;

@@ -175,6 +175,14 @@ static int find_link(struct upstreams *u, const char *repository, const struct d
              : store_link_get(u->store, repository, d, ret, err);
 }
 
+/* An answer that was refused, as one of another size is; not an upstream that is down. */
+static bool link_may_be_wrong(const struct error *err)
+{
+    return err && !err->retry_after &&
+           (err->code == ERR_UPSTREAM || err->code == ERR_CONFLICT ||
+            err->code == ERR_DIGEST_MISMATCH);
+}
+
 static int open_blob(struct upstreams *u, const char *repository, const struct digest *d,
                      struct reader *r, struct error *err)
 {
@@ -193,6 +201,8 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
             rc = transfer_sizes_differ(blob_size(r->blob), link.size, err);
     } else if (held == 0) {
         rc = link.has_origin ? join(u, &link, d, r, err) : bytes_gone(repository, d, err);
+        if (rc < 0 && link_may_be_wrong(err) && upstreams_mirror_of(u, repository))
+            mirror_check_link(upstreams_mirror_of(u, repository), repository, d);
     }
     link_done(&link);
     return rc;

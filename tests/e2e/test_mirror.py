@@ -6,10 +6,11 @@ products."""
 import http.client
 import json
 import os
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from mirror_case import LAYER, PASSWORD, PREFIX, REPO, SIZE, USER, Authority, MirrorCase
+from mirror_case import LAYER, PASSWORD, PREFIX, REPO, SIZE, USER, Authority, MirrorCase, Noise
 
 
 class Pulls(MirrorCase):
@@ -479,6 +480,75 @@ class Liars(MirrorCase):
         self.registry.clear_faults()
         self.pulls(self.image)
         self.pulls_blob(data=LAYER)
+
+
+class Crowds(MirrorCase):
+    """Whatever goes wrong for many at once: right bytes or a clear error, soon, for each."""
+
+    UPSTREAM = {"tag_ttl": "1h", "retries": 0, "negative_ttl": "0s", "breaker_failures": 1000}
+    CLIENTS = 30
+    FAULTS = (("cut", {"fraction": 0.5}), ("reset", {"fraction": 0.5}), ("drop", {}),
+              ("stall", {"seconds": 60, "fraction": 0.5}), ("stall", {"seconds": 60, "before": True}),
+              ("flip", {"offset": 100}), ("truncate", {}), ("append", {"bytes": 7}),
+              ("status", {"status": 401}), ("status", {"status": 500}), ("status", {"status": 503}),
+              ("status", {"status": 429}), ("url_expired", {}), ("slow_head", {"interval": 0.01}),
+              ("endless", {"limit": 20_000_000}), ("redirect_loop", {}), ("raw", {"text": "?"}))
+
+    def read(self, path):
+        """(status, body, whole)."""
+        connection = http.client.HTTPConnection(self.wb.host, timeout=60)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            try:
+                return answer.status, answer.read(), True
+            except http.client.IncompleteRead as e:
+                return answer.status, e.partial, False
+        finally:
+            connection.close()
+
+    def crowd(self, fault, path, right):
+        with ThreadPoolExecutor(self.CLIENTS) as pool:
+            for status, body, whole in pool.map(self.read, [path] * self.CLIENTS):
+                if status != 200:
+                    self.assertIn(status, (403, 413, 429, 502, 503, 504), body)
+                    self.assertTrue(json.loads(body)["errors"][0]["message"])
+                    continue
+                if whole or fault != "flip":  # which is found out at the end
+                    self.assertEqual(body, right[:len(body)])
+                self.assertEqual(whole, len(body) == len(right))
+
+    def recovers(self, repo):
+        """The upstream was left alone for a while."""
+        end = time.monotonic() + 30
+        while self.get_manifest(repo=repo)[0] != 200 and time.monotonic() < end:
+            time.sleep(0.1)
+
+    def under(self, fault, settings, path, right, repo):
+        found = self.registry.fault(fault, kind="manifest,blob", **settings)
+        try:
+            self.crowd(fault, path, right)
+        finally:
+            found.remove()
+            self.recovers(repo)
+
+    def test_faults(self):
+        self.registry.set_options(redirect_blobs=True)
+        for i, (fault, settings) in enumerate(self.FAULTS):
+            for times in (1, 1000):
+                with self.subTest(fault, times=times, **settings):
+                    repo = self.registry.add_repo(f"crowd/{i}-{times}")
+                    image = repo.add_image([{"a": b"%d %d" % (i, times)}], tag="v1")
+                    data = bytes(Noise(300_000, f"{i} {times}").read(0, 300_000))
+                    layer = repo.add_blob(data)["digest"]
+                    base = f"/v2/{PREFIX}/{repo.name}"
+                    more = {"times": times, **settings}
+                    self.under(fault, more, f"{base}/manifests/v1", image.body, repo.name)
+                    self.under(fault, more, f"{base}/blobs/{layer}", data, repo.name)
+                    self.pulls(image, repo=repo.name)
+                    if fault in ("truncate", "append"):  # a size that it told, and that is wrong
+                        self.read(f"{base}/blobs/{layer}")
+                    self.pulls_blob(layer, repo=repo.name, data=data)
 
 
 class Policies(MirrorCase):

@@ -530,6 +530,27 @@ Test(mirror, links_blobs_to_the_upstream)
     end(w);
 }
 
+Test(mirror, takes_a_wrong_size_back)
+{
+    struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 0});
+    struct digest d = digest_at(LAYER), other = digest_at(digest_text("other"));
+    struct link link = {0};
+    script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 0");
+    cr_assert_eq(mirror_link(w->m, REPO, &other, &link, &w->err), 1, "%s", w->err.text);
+    cr_assert_eq(link.size, 0);
+    link_done(&link);
+    script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 5");
+    mirror_check_link(w->m, REPO, &other);
+    cr_assert_eq(mirror_link(w->m, REPO, &other, &link, &w->err), 1, "%s", w->err.text);
+    cr_assert(link.size == 5 && link.has_origin);
+    link_done(&link);
+    /* A manifest's word counts for more than the upstream's of today. */
+    unsigned before = script_count(w->s);
+    mirror_check_link(w->m, REPO, &d);
+    cr_assert_eq(script_count(w->s), before);
+    end(w);
+}
+
 Test(mirror, passes_layers_through_that_need_not_be_distributed)
 {
     static const char image[] =
