@@ -72,7 +72,7 @@ static int check_manifest(const struct oci_answer *a, const struct digest *asked
 {
     const struct strbuf *body = http_body(a->r);
     const char *type = http_header(a->r, "Content-Type");
-    struct digest said, digest;
+    struct digest said = {0}, digest;
     struct error why = ERROR_INIT;
     if (body->len == 0)
         return oci_broken(a, err, "answered 200 with nothing in it, where a manifest was due");
@@ -202,7 +202,7 @@ int oci_head_manifest(struct oci *o, const char *name, const char *tag, const st
 
 static int check_said(const struct oci_answer *a, const struct digest *d, struct error *err)
 {
-    struct digest said;
+    struct digest said = {0};
     char where[512], said_text[DIGEST_TEXT_MAX], text[DIGEST_TEXT_MAX];
     if (oci_answer_digest(a, &said, err) < 0)
         return -1;
