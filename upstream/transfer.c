@@ -95,14 +95,32 @@ static void destroy(struct transfer *x)
     free(x);
 }
 
+/* Under x->lock. A reader has a part of it that nothing vouches for when it ends now: the digest
+ * would be under suspicion. So a few of those are kept. */
+static bool may_linger(struct transfer *x)
+{
+    struct transfers *t = x->table;
+    if (x->lingers || x->given <= extents_end(&x->here, 0))
+        return x->lingers;
+    if (atomic_fetch_add(&t->lingering, 1) < t->options.max_running)
+        x->lingers = true;
+    else
+        atomic_fetch_sub(&t->lingering, 1);
+    return x->lingers;
+}
+
+/* Under x->lock. What nobody waits for does not wait for its turn either, or there would be no end
+ * to the threads that clients can leave behind. */
+static bool goes_on_abandoned(struct transfer *x)
+{
+    return x->table->options.finish_abandoned && !x->through && (x->has_slot || may_linger(x));
+}
+
 static void drop_reference(struct transfer *x, bool reader)
 {
     pthread_mutex_lock(&x->lock);
     bool last = --x->refs == 0;
-    /* What nobody waits for does not wait for its turn either, or there would be no end to the
-     * threads that clients can leave behind. */
-    if (reader && --x->readers == 0 && x->state < TRANSFER_DONE &&
-        !(x->table->options.finish_abandoned && x->has_slot && !x->through))
+    if (reader && --x->readers == 0 && x->state < TRANSFER_DONE && !goes_on_abandoned(x))
         transfer_cancel(x);
     pthread_mutex_unlock(&x->lock);
     if (last)
@@ -167,6 +185,8 @@ static void unlist(struct transfer *x)
         }
     if (x->has_slot)
         t->running--;
+    if (x->lingers)
+        atomic_fetch_sub(&t->lingering, 1);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }

@@ -186,6 +186,15 @@ enum claim transfer_claim(struct transfer *x, struct fetch *f)
     }
 }
 
+void transfer_give_back(struct transfer *x)
+{
+    for (struct fetch *f = x->fetches; f; f = f->next) {
+        struct span s = f->kind == FETCH_LEAD ? open_from(x, f->end) : (struct span){0};
+        if (s.first == f->end && s.end > s.first)
+            f->end = s.end;
+    }
+}
+
 void transfer_unclaim(struct transfer *x, struct fetch *f)
 {
     for (struct fetch **p = &x->fetches; *p; p = &(*p)->next)

@@ -17,6 +17,7 @@
 #define BUSY_PERCENT 60u
 #define FAST (256ull << 20)
 #define EXTRA_STRIKES 3u
+#define PROGRESS_MIN (64u << 10)
 #define WANTED_THREADS 4u
 #define WANTED_TRIES 3u
 #define NO_WANTS_MS 5000u
@@ -74,6 +75,7 @@ static void stay_single(struct transfer *x)
 {
     pthread_mutex_lock(&x->lock);
     x->single = true;
+    transfer_give_back(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -108,8 +110,11 @@ static void *extra_main(void *arg)
     for (bool go_on = f.buffer != NULL; go_on && claim(x, &f);) {
         struct error err = ERROR_INIT;
         unsigned number = transfer_location_number(x);
+        uint64_t before = f.at;
         enum outcome outcome = transfer_exchange(&f, &err);
         unclaim(x, &f);
+        if (outcome == OUT_PROGRESS && f.at - before < PROGRESS_MIN && f.at < f.end)
+            outcome = OUT_RETRY; /* an upstream that feeds us crumbs */
         go_on = extra_goes_on(&f, outcome, number, &strikes, &err);
     }
     free(f.buffer);

@@ -34,8 +34,9 @@ struct transfers {
     pthread_mutex_t lock; /* guards: buckets, running, threads, stopping */
     pthread_cond_t changed;
     struct transfer *buckets[TRANSFER_BUCKETS];
-    unsigned running; /* of at most options.max_running */
-    unsigned threads; /* not yet at their end, those that wait for a slot included */
+    unsigned running;      /* of at most options.max_running */
+    unsigned threads;      /* not yet at their end, those that wait for a slot included */
+    atomic_uint lingering; /* of those that wait, how many are kept though nobody reads */
     bool stopping;
 
     struct {
@@ -110,6 +111,7 @@ struct transfer {
     pthread_cond_t cond;
     enum transfer_state state; /* only grows */
     bool has_slot;             /* counted in table->running */
+    bool lingers;              /* counted in table->lingering */
     uint64_t have;             /* only grows */
     struct error error;        /* once FAILED */
     unsigned refs, readers;
@@ -193,6 +195,9 @@ enum claim {
 enum claim transfer_claim(struct transfer *x, struct fetch *f);
 /* Takes f off the list: what it did not bring is open again. */
 void transfer_unclaim(struct transfer *x, struct fetch *f);
+/* Nobody will bring what was taken from the lead's claim: it may go on over the connection that it
+ * has, if that was asked for it. */
+void transfer_give_back(struct transfer *x);
 /* How many bytes the connection that has `at` in its claim has to bring before it gets there: 0
  * when it is here, UINT64_MAX when nobody is on the way. */
 uint64_t transfer_distance(const struct transfer *x, uint64_t at);
