@@ -2,6 +2,8 @@
 """How the bytes of a cold blob come: over several connections, out of order for those who want a
 part, within the limits that are set; and what the upstream is asked for it."""
 
+import contextlib
+import os
 import resource
 import threading
 import time
@@ -13,6 +15,18 @@ HELD_AT = 4 * MIB
 
 
 class TransferCase(BlobCase):
+    def end_weighbridge(self, wb):
+        if wb.running and self.metric(wb, "weighbridge_transfers_running") == 0:
+            self.until("files of downloads to be closed", lambda: not self.open_downloads(wb))
+        super().end_weighbridge(wb)
+
+    def open_downloads(self, wb):
+        folder, found = f"/proc/{wb.pid}/fd", []
+        for fd in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(os.path.join(folder, fd)))
+        return [path for path in found if "/incoming/" in path]
+
     def requests(self):
         """The exchanges with the CDN, in the order in which they began."""
         return self.hub.requests("cdn", path=FILE)
