@@ -117,11 +117,19 @@ static int from_store(struct mirror *m, const struct question *q, const struct d
     return store_manifest_get(m->store, q->name.full, d, &a->manifest, err);
 }
 
+/* It could not be stored. */
+static int pass_through(struct outcome *o, struct manifest_answer *a)
+{
+    a->manifest = o->manifest;
+    o->manifest = (struct manifest){0};
+    return 0;
+}
+
 static int by_digest(struct mirror *m, struct question *q, struct manifest_answer *a,
                      struct error *err)
 {
     char key[QUESTION_KEY_MAX], what[REPOSITORY_MAX + DIGEST_TEXT_MAX + 2], text[DIGEST_TEXT_MAX];
-    struct outcome outcome = {0};
+    _cleanup_outcome_ struct outcome outcome = {0};
     int found = from_store(m, q, &q->digest, a, err);
     if (found)
         return found < 0 ? -1 : 0;
@@ -133,6 +141,8 @@ static int by_digest(struct mirror *m, struct question *q, struct manifest_answe
     a->imported = true;
     if (mirror_ask(m, q, 0, &outcome, err) < 0)
         return -1;
+    if (outcome.is_unstored)
+        return pass_through(&outcome, a);
     found = from_store(m, q, &q->digest, a, err);
     return found ? (found < 0 ? -1 : 0)
                  : err_set(err, ERR_NOT_FOUND, "%s was removed while it was fetched", what);
@@ -154,7 +164,7 @@ static int ask_tag(struct mirror *m, const struct question *q, const struct tag 
                    struct manifest_answer *a, struct error *err)
 {
     char key[QUESTION_KEY_MAX];
-    struct outcome outcome = {0};
+    _cleanup_outcome_ struct outcome outcome = {0};
     int rc = -1;
     if (!notes_get(&m->negatives, question_key(q, key), err, &outcome.is_gone))
         rc = mirror_ask(m, q, known ? m->config->revalidate_timeout_s * 1000u : 0, &outcome, err);
@@ -163,6 +173,10 @@ static int ask_tag(struct mirror *m, const struct question *q, const struct tag 
         if (known && (keep || (!outcome.is_gone && mirror_may_be_stale(err))))
             return stale(m, q, known, a, err);
         return -1;
+    }
+    if (outcome.is_unstored) {
+        a->imported = true;
+        return pass_through(&outcome, a);
     }
     a->imported = !known || !digest_equal(&known->digest, &outcome.digest);
     int found = from_store(m, q, &outcome.digest, a, err);
@@ -221,11 +235,26 @@ int mirror_manifest(struct mirror *m, const struct reference *r, struct manifest
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
+/* A link that could not be recorded. */
+static int passing_link(struct mirror *m, const struct question *q, uint64_t size, struct link *ret,
+                        struct error *err)
+{
+    char *id = strdup(q->name.name);
+    if (!id)
+        return err_set(err, ERR_NOMEM, "out of memory for a link");
+    *ret = (struct link){
+        .size = size,
+        .has_origin = true,
+        .origin = {.upstream = m->config->prefix, .repo_id = id, .commit = "", .path = ""},
+        .storage = id};
+    return 1;
+}
+
 int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
                 struct error *err)
 {
     struct question q;
-    struct outcome outcome = {0};
+    _cleanup_outcome_ struct outcome outcome = {0};
     struct error why = ERROR_INIT;
     char key[QUESTION_KEY_MAX];
     if (question_of(m, ASK_BLOB, repository, &q, err) < 0)
@@ -236,7 +265,8 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
         return found;
     if (!notes_get(&m->negatives, question_key(&q, key), &why, &outcome.is_gone) &&
         mirror_ask(m, &q, 0, &outcome, &why) == 0)
-        return store_link_get(m->store, q.name.full, d, ret, err);
+        return outcome.is_unstored ? passing_link(m, &q, outcome.size, ret, err)
+                                   : store_link_get(m->store, q.name.full, d, ret, err);
     if (outcome.is_gone && why.code == ERR_NOT_FOUND)
         return 0;
     if (err)
@@ -247,7 +277,7 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
 void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d)
 {
     struct question q;
-    struct outcome outcome;
+    _cleanup_outcome_ struct outcome outcome = {0};
     char key[QUESTION_KEY_MAX];
     if (m->offline || question_of(m, ASK_SIZE, repository, &q, NULL) < 0)
         return;

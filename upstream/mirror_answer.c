@@ -36,6 +36,11 @@ int mirror_no_such(const struct mirror *m, const struct question *q, struct erro
                    q->name.name);
 }
 
+static bool is_our_disk(const struct error *err)
+{
+    return err->code == ERR_NO_SPACE || err->code == ERR_IO;
+}
+
 /* An answer that would be the same in a moment is not asked for again for a while. */
 static int remember(struct mirror *m, const struct question *q, const struct outcome *o,
                     const struct error *err)
@@ -141,6 +146,12 @@ static int fetch(struct mirror *m, const struct question *q, const struct digest
     if (rc <= 0)
         return fail(m, q, rc, ret, err);
     rc = keep(m, q, &manifest, ret, err);
+    if (rc < 0 && is_our_disk(err)) {
+        /* Whoever waits for it gets it all the same. */
+        *ret =
+            (struct outcome){.is_unstored = true, .digest = manifest.digest, .manifest = manifest};
+        return 0;
+    }
     manifest_done(&manifest);
     return rc;
 }
@@ -261,8 +272,10 @@ static int answer_blob(struct mirror *m, const struct question *q, struct outcom
         return fail(m, q, rc, ret, err);
     if (mirror_check_size(m->config, &q->name, &q->digest, size, err) < 0)
         return remember(m, q, ret, err);
-    if (store_link_record(m->store, q->name.full, &q->digest, size, &origin, err) < 0)
-        return -1;
+    if (store_link_record(m->store, q->name.full, &q->digest, size, &origin, err) < 0) {
+        *ret = (struct outcome){.is_unstored = is_our_disk(err), .size = size};
+        return ret->is_unstored ? 0 : -1;
+    }
     struct question again;
     char key[QUESTION_KEY_MAX];
     question_copy(&again, q);

@@ -20,7 +20,7 @@ void mirror_referrers(struct mirror *m, const char *repository, const struct dig
                       char *warning, size_t size)
 {
     struct question q = {.kind = ASK_REFERRERS, .digest = *subject};
-    struct outcome outcome = {0};
+    _cleanup_outcome_ struct outcome outcome = {0};
     struct error err = ERROR_INIT;
     char key[QUESTION_KEY_MAX];
     *warning = '\0';
@@ -59,7 +59,7 @@ static int stored_tags(struct mirror *m, const char *full, struct name_list *ret
  * has no such repository, -1. */
 static int refresh(struct mirror *m, const struct question *q, bool here, struct error *err)
 {
-    struct outcome outcome = {0};
+    _cleanup_outcome_ struct outcome outcome = {0};
     char key[QUESTION_KEY_MAX];
     if (m->offline)
         return err_set(err, ERR_UPSTREAM, "%s is offline by configuration", m->config->prefix);

@@ -98,7 +98,13 @@ void question_copy(struct question *to, const struct question *from);
 struct outcome {
     struct digest digest; /* ASK_TAG: what it names, which the store has now */
     bool is_gone;         /* an error that is the upstream's word on what was asked for */
+    /* The disk is full or fails, so this is all there is of it. */
+    bool is_unstored;
+    struct manifest manifest; /* owned */
+    uint64_t size;            /* of a blob */
 };
+void outcome_done(struct outcome *o);
+#define _cleanup_outcome_ _cleanup_(outcome_done)
 
 struct flight;
 struct flights {

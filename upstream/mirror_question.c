@@ -88,8 +88,10 @@ static struct flight *add(struct mirror *m, const struct question *q, const char
 
 static void leave(struct flight *x)
 {
-    if (--x->users == 0)
-        free(x);
+    if (--x->users)
+        return;
+    outcome_done(&x->outcome);
+    free(x);
 }
 
 /* Out of the list: who comes from here on asks afresh. */
@@ -104,9 +106,27 @@ static void land(struct flights *f, struct flight *x)
     pthread_cond_broadcast(&f->landed);
 }
 
+void outcome_done(struct outcome *o)
+{
+    manifest_done(&o->manifest);
+    *o = (struct outcome){0};
+}
+
 static int settle(const struct flight *x, struct outcome *ret, struct error *err)
 {
-    *ret = x->outcome;
+    const struct manifest *m = &x->outcome.manifest;
+    struct outcome o = x->outcome;
+    o.manifest = (struct manifest){.digest = m->digest, .len = m->len};
+    if (m->bytes) {
+        o.manifest.bytes = malloc(m->len);
+        o.manifest.media_type = strdup(m->media_type);
+        if (!o.manifest.bytes || !o.manifest.media_type) {
+            outcome_done(&o);
+            return err_set(err, ERR_NOMEM, "out of memory for a manifest of %zu bytes", m->len);
+        }
+        memcpy(o.manifest.bytes, m->bytes, m->len);
+    }
+    *ret = o;
     if (x->rc < 0 && err)
         *err = x->error;
     return x->rc;

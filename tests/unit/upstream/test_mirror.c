@@ -1,6 +1,8 @@
 #include <criterion/criterion.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -568,6 +570,33 @@ Test(mirror, passes_layers_through_that_need_not_be_distributed)
     script_reply(w->s, "HEAD ", NULL, "200 OK\r\nContent-Length: 3");
     cr_assert_eq(mirror_link(w->m, REPO, &d, &link, &w->err), 1, "%s", w->err.text);
     link_done(&link);
+    end(w);
+}
+
+Test(mirror, peer_bug_36_passes_through_what_can_not_be_stored)
+{
+    struct world *w = with_v1((struct config_upstream){.tag_ttl_s = 60});
+    struct digest d = digest_at(digest_text("other"));
+    struct rlimit none = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY}, before;
+    struct link link = {0};
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    serve_head(w, "v2", TWO);
+    serve_get(w, digest_text(TWO), TWO);
+    pulls(w, "v2", TWO, "");
+    cr_assert(w->a.imported);
+    serve_get(w, digest_text(TWO), TWO);
+    pulls(w, digest_text(TWO), TWO, "");
+    script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 5");
+    cr_assert_eq(mirror_link(w->m, REPO, &d, &link, &w->err), 1, "%s", w->err.text);
+    cr_assert(link.size == 5 && link.has_origin && !link.held);
+    cr_assert_str_eq(link.origin.repo_id, "library/app");
+    link_done(&link);
+    pulls(w, "v1", ONE, "");
+    struct tag tag;
+    cr_assert_eq(store_tag_get(w->store, REPO, "v2", &tag, NULL), 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     end(w);
 }
 
