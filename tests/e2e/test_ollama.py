@@ -11,9 +11,11 @@ import sys
 import unittest
 import urllib.parse
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "registry")]
 
 from harness import EndToEnd, paths_of, safetensors_file, sha256  # noqa: E402
+from registry import StandInRegistry  # noqa: E402
 
 AGENT = {"User-Agent": "ollama/0.33.0 (amd64 linux) Go/go1.26"}
 DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
@@ -199,6 +201,36 @@ class Cold(Ollama):
         _, body = self.pull_manifest_of("hf/org/name", "main")
         layer = paths_of(json.loads(body))["model.safetensors"]
         self.assertEqual(sha256(self.pull_blob(layer["digest"], "hf/org/name")), sha256(weights))
+
+
+class Through(Ollama):
+    """From another registry: one that, like ollama's own, has nothing at /v2/."""
+
+    def setUp(self):
+        self.registry = StandInRegistry(ping=404)
+        for name in ("library/tiny", "team/tiny"):
+            repo = self.registry.add_repo(name)
+            for data in (WEIGHTS, TEMPLATE, CONFIG):
+                repo.add_blob(data)
+            repo.add_manifest(MANIFEST, DOCKER, tag="latest")
+        self.registry.start()
+        self.addCleanup(self.registry.stop)
+        self.wb = self.make_weighbridge(config={
+            "default_upstream": "ollama",
+            "upstreams": [{"prefix": "ollama", "kind": "oci", "url": self.registry.url,
+                           "single_names": "library"}]})
+
+    def test_its_names_have_two_parts(self):
+        """So the prefix leaves one, and default_upstream is for the others."""
+        for name in ("ollama/tiny", "team/tiny"):
+            self.name = name
+            self.check_pull()
+        self.assertEqual(self.registry.bytes_sent("registry", kind="blob"),
+                         len(WEIGHTS + TEMPLATE + CONFIG), "each blob came once, for both")
+        self.registry.stop()
+        for name in ("ollama/tiny", "team/tiny"):
+            self.name = name
+            self.check_pull()
 
 
 if __name__ == "__main__":
