@@ -227,7 +227,10 @@ static void wait_for_place(struct http_pool *p, const atomic_bool *cancel, uint6
            (now = clock_monotonic_ms()) < end)
         cond_wait_until(&p->freed, &p->lock, now + WAIT_SLICE_MS < end ? now + WAIT_SLICE_MS : end);
     p->waiting--;
-    http_pool_is_wanted(p); /* if nobody has heard it, nobody needs to any more */
+    /* One place less is wanted, unless somebody has given one up for it. */
+    unsigned n = atomic_load(&p->wanted);
+    while (n > p->waiting && !atomic_compare_exchange_weak(&p->wanted, &n, p->waiting)) {
+    }
 }
 
 int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel, CURL **ret,

@@ -1,6 +1,7 @@
 /* How a transfer gets to the bytes: redirects, credentials, locations that go stale; and its
  * bookkeeping. What it does under load is in tests/stress and tests/e2e. */
 #include <criterion/criterion.h>
+#include <sched.h>
 
 #include "base/clock.h"
 #include "script_server.h"
@@ -404,4 +405,45 @@ Test(claims, what_is_wanted_is_cut_out_of_another_claim)
     x.wants[x.n_wants++] = (struct span){.first = MB / 2, .end = 2 * MB};
     cr_assert_eq(transfer_claim(&x, &second), CLAIM_NONE);
     cr_assert_eq(x.n_wants, 0);
+}
+
+/* ---- places in the pool ------------------------------------------------------------------- */
+
+static void *take_place(void *arg)
+{
+    struct error err = ERROR_INIT;
+    CURL *curl = NULL;
+    cr_assert_eq(http_pool_take(arg, false, NULL, &curl, &err), 0, "%s", err.text);
+    return curl;
+}
+
+Test(pool, spare_places_are_given_up_to_those_who_wait, .timeout = 30)
+{
+    struct http_options o = {.max_connections = 4};
+    struct http_pool *p = NULL;
+    struct error err = ERROR_INIT;
+    CURL *places[4];
+    pthread_t thread;
+    void *got;
+    cr_assert_eq(http_pool_new(&o, &p, &err), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        cr_assert(http_pool_has_spare(p), "%u are taken", i);
+        places[i] = take_place(p);
+    }
+    cr_assert(!http_pool_has_spare(p), "the last quarter is kept");
+    cr_assert(http_pool_take(p, true, NULL, &places[3], &err) < 0 && err.code == ERR_BUSY);
+    places[3] = take_place(p);
+    cr_assert(!http_pool_is_wanted(p));
+    cr_assert_eq(pthread_create(&thread, NULL, take_place, p), 0);
+    while (!http_pool_is_wanted(p))
+        sched_yield();
+    cr_assert(!http_pool_is_wanted(p), "one waits, one is asked");
+    http_pool_give(p, places[0], true);
+    pthread_join(thread, &got);
+    cr_assert(!http_pool_is_wanted(p));
+    http_pool_give(p, got, true);
+    for (unsigned i = 1; i < 4; i++)
+        http_pool_give(p, places[i], true);
+    cr_assert(http_pool_has_spare(p));
+    http_pool_free(p);
 }
