@@ -82,7 +82,8 @@ struct http_request {
     int (*on_data)(void *ctx, const void *data, size_t len, struct error *err);
     void *ctx;
 
-    bool spare; /* only while a quarter of the pool's places is free and nobody waits; else ERR_BUSY */
+    bool spare; /* only while a quarter of the pool's places is free and nobody waits; else ERR_BUSY
+                 */
     uint64_t deadline_ms;      /* monotonic; ERR_TIMEOUT when it has not ended by then. 0 = none */
     const atomic_bool *cancel; /* looked at about once a second and at each chunk; NULL = never */
 };

@@ -37,7 +37,7 @@ struct http_pool {
     pthread_cond_t cancelling; /* cancelled */
     unsigned running, waiting, max;
     atomic_uint wanted; /* places that holders of spare ones are to give up */
-    CURL **idle; /* handles keep their connections between uses */
+    CURL **idle;        /* handles keep their connections between uses */
     unsigned n_idle;
 };
 
