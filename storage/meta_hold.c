@@ -369,9 +369,8 @@ static int visit_user(void *arg, const MDB_val *k, const MDB_val *v, struct erro
     return 1;
 }
 
-/* Whether a manifest of the repository needs the blob: 1, 0, -1. */
-static int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository,
-                             const struct digest *d, struct error *err)
+int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                      struct error *err)
 {
     struct key prefix = key_of_uses(d, repository);
     struct users_ctx c = {.prefix = prefix.len};

@@ -151,6 +151,9 @@ int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct
               uint64_t size, uint64_t now_s, struct error *err);
 int hold_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
              uint64_t now_s, struct error *err);
+/* Whether a manifest of the repository needs the blob: 1, 0, -1. */
+int link_has_manifest(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                      struct error *err);
 /* 1 dropped, 0 there was none, -1. */
 int hold_drop(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
               struct error *err);
@@ -193,8 +196,8 @@ int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const str
                  struct error *err);
 
 /* meta_guard.c: ERR_CONFLICT when something that needs the digest in the repository, directly or
- * through others, has an immutable tag (not when only a manifest of this digest has one), or may have
- * one because there are too many to look at. guard: NULL = nothing is immutable. */
+ * through others, has an immutable tag (not when only a manifest of this digest has one), or may
+ * have one because there are too many to look at. guard: NULL = nothing is immutable. */
 int guard_part(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
                const struct tag_guard *guard, struct error *err);
 

@@ -24,7 +24,8 @@ int meta_link_get(struct meta *m, const char *repository, const struct digest *d
     if (r <= 0)
         return r;
     int held = db_get(m, txn, DB_BLOBS, &blob, &blob_row, err);
-    if (held < 0)
+    int named = held ? 0 : link_has_manifest(m, txn, repository, d, err);
+    if (held < 0 || named < 0)
         return -1;
     size_t len = row.len;
     _cleanup_free_ char *data = strbuf_take(&row); /* the link's strings point into it */
@@ -32,7 +33,7 @@ int meta_link_get(struct meta *m, const char *repository, const struct digest *d
         (held && blob_row_decode(blob_row.data, blob_row.len, &blob_size, err) < 0))
         return row_failed(m, repository, digest_format(d, text), err);
     /* What was hashed knows its size; a link only knows what an upstream said. */
-    *ret = (struct link){.size = held ? blob_size : link.size, .held = held};
+    *ret = (struct link){.size = held ? blob_size : link.size, .held = held, .named = named};
     if (link.n_origins) {
         ret->has_origin = true;
         ret->origin = link.origins[0];

@@ -26,7 +26,8 @@ struct origin {
 /* The row (repository, digest) without which a blob is 404 in that repository. */
 struct link {
     uint64_t size;
-    bool held; /* the bytes are here */
+    bool held;  /* the bytes are here */
+    bool named; /* unless it is held: whether a manifest of the repository needs it */
     bool has_origin;
     struct origin origin; /* the newest one recorded; strings owned by the link */
     char *storage;        /* backs the strings */
@@ -133,8 +134,8 @@ int store_commit_files_get(struct store *s, const char *upstream, const char *re
 
 /* Removes a tag, or a manifest with every tag on it, its place among the referrers, and the links
  * that no other manifest of the repository needs (see push.h for what was pushed). guard: NULL =
- * nothing is immutable; else ERR_CONFLICT when the tag, or a tag on the manifest or on an index that
- * has it below, is. source: who, for the history. ERR_NOT_FOUND. Bytes go with a later gc. */
+ * nothing is immutable; else ERR_CONFLICT when the tag, or a tag on the manifest or on an index
+ * that has it below, is. source: who, for the history. ERR_NOT_FOUND. Bytes go with a later gc. */
 int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
                  const char *source, struct error *err);
 

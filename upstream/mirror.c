@@ -278,13 +278,15 @@ void mirror_check_link(struct mirror *m, const char *repository, const struct di
 {
     struct question q;
     _cleanup_outcome_ struct outcome outcome = {0};
-    char key[QUESTION_KEY_MAX];
+    struct link link = {0};
     if (m->offline || question_of(m, ASK_SIZE, repository, &q, NULL) < 0)
         return;
     q.digest = *d;
-    if (notes_get(&m->asked, question_key(&q, key), NULL, NULL)) {
+    int found = store_link_get(m->store, q.name.full, d, &link, NULL);
+    bool is_their_word = found > 0 && !link.held && !link.named;
+    link_done(&link);
+    if (is_their_word)
         mirror_ask(m, &q, m->config->revalidate_timeout_s * 1000u, &outcome, NULL);
-    }
 }
 
 struct mirror_source {

@@ -5,10 +5,6 @@
 
 #include "upstream/mirror_private.h"
 
-/* The size of a blob that no manifest gave is the upstream's mere word: for so long it is asked
- * again when the bytes do not bear it out. */
-#define TRUST_SIZE_S 86400u
-
 /* ---- what the upstream says is not there ----------------------------------------------------- */
 
 int mirror_no_such(const struct mirror *m, const struct question *q, struct error *err)
@@ -276,11 +272,6 @@ static int answer_blob(struct mirror *m, const struct question *q, struct outcom
         *ret = (struct outcome){.is_unstored = is_our_disk(err), .size = size};
         return ret->is_unstored ? 0 : -1;
     }
-    struct question again;
-    char key[QUESTION_KEY_MAX];
-    question_copy(&again, q);
-    again.kind = ASK_SIZE;
-    notes_put(&m->asked, question_key(&again, key), TRUST_SIZE_S, NULL, false);
     return 0;
 }
 
@@ -295,7 +286,7 @@ static int answer_size(struct mirror *m, const struct question *q, struct error 
     if (rc <= 0)
         return rc < 0 ? -1 : mirror_no_such(m, q, err);
     rc = store_link_get(m->store, q->name.full, &q->digest, &link, err);
-    bool differs = rc > 0 && !link.held && link.size != size;
+    bool differs = rc > 0 && !link.held && !link.named && link.size != size;
     link_done(&link);
     if (!differs)
         return rc < 0 ? -1 : 0;

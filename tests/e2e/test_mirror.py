@@ -481,6 +481,15 @@ class Liars(MirrorCase):
         self.pulls(self.image)
         self.pulls_blob(data=LAYER)
 
+    def test_a_blob_of_another_size_over_a_restart(self):
+        self.registry.fault("length", kind="blob", method="HEAD", delta=-1)
+        self.assertEqual(self.get_blob(method="HEAD")[0], 200)
+        self.registry.clear_faults()
+        self.assertEqual(self.wb.stop(), 0)
+        self.wb.start()
+        self.blob_must_fail((502, 409))
+        self.pulls_blob(data=LAYER)
+
 
 class Crowds(MirrorCase):
     """Whatever goes wrong for many at once: right bytes or a clear error, soon, for each."""
