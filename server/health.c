@@ -68,19 +68,24 @@ static void simple(struct strbuf *to, const char *name, const char *type, const 
 static void write_upstreams(struct upstreams *u, struct strbuf *to)
 {
     static const struct {
-        const char *name, *help;
+        const char *name, *type, *help;
     } families[] = {
-        {"weighbridge_upstream_bytes_total", "Body bytes received from an upstream."},
-        {"weighbridge_upstream_requests_total", "Requests sent to an upstream."},
-        {"weighbridge_upstream_errors_total", "Requests to an upstream that failed."},
+        {"weighbridge_upstream_bytes_total", "counter", "Body bytes received from an upstream."},
+        {"weighbridge_upstream_requests_total", "counter", "Requests sent to an upstream."},
+        {"weighbridge_upstream_errors_total", "counter", "Requests to an upstream that failed."},
+        {"weighbridge_upstream_left_alone", "gauge",
+         "1 while a registry that failed is not asked, 0 otherwise."},
+        {"weighbridge_upstream_refused_total", "counter",
+         "Questions that were not put to a registry because it is left alone."},
     };
     for (unsigned f = 0; f < ARRAY_LEN(families); f++) {
-        metrics_family(to, families[f].name, "counter", families[f].help);
+        metrics_family(to, families[f].name, families[f].type, families[f].help);
         for (size_t i = 0; i < upstreams_count(u); i++) {
             struct upstream_stats s;
             _cleanup_strbuf_ struct strbuf labels = STRBUF_INIT;
             upstreams_stats(u, i, &s);
-            const uint64_t values[] = {s.bytes, s.requests, s.errors};
+            const uint64_t values[] = {s.bytes, s.requests, s.errors,
+                                       s.breaker.state == BREAKER_OPEN, s.breaker.refused};
             metrics_label(&labels, "upstream", s.prefix);
             metrics_sample(to, families[f].name, strbuf_str(&labels), values[f]);
         }

@@ -349,6 +349,9 @@ class Down(MirrorCase):
         self.assertLess(sorted(times)[10], 0.2, times)
         took = self.timed(self.get_manifest, "never-pulled")
         self.assertLess(took, 1)
+        metrics = self.wb.get("/metrics")[2].decode()
+        self.assertRegex(metrics, r'weighbridge_upstream_left_alone\{upstream="[^"]+"\} [01]\n')
+        self.assertRegex(metrics, r'weighbridge_upstream_refused_total\{upstream="[^"]+"\} [1-9]')
         self.registry.serve("registry")
 
     def test_peer_bug_55_starts_while_the_upstream_is_away(self):
