@@ -94,6 +94,8 @@ int meta_commit_files_get(struct meta *m, const char *upstream, const char *repo
 int meta_commit_import(struct meta *m, const struct import_record *r, struct error *err);
 int meta_tag_put(struct meta *m, const char *repository, const char *tag,
                  const struct digest *manifest, const char *commit, struct error *err);
+/* A claimed link is the repository's own from now on. Soon, not durable on return. */
+void meta_link_proved_later(struct meta *m, const char *repository, const struct digest *d);
 /* Soon, not durable on return. */
 void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag);
 int meta_remove_tag(struct meta *m, const char *repository, const char *tag,

@@ -39,8 +39,9 @@ int link_hold(struct meta *m, MDB_txn *txn, const char *repository, const struct
     bool is_good = r == 1 && link_row_decode(old.data, old.len, &link, NULL) == 0;
     if (!is_good)
         link = (struct link_row){0}; /* damaged: its bytes are here now, which repairs it */
-    if (!is_good || link.size != size) {
+    if (!is_good || link.size != size || link.is_claimed) {
         link.size = size;
+        link.is_claimed = false; /* whoever sent the bytes has them */
         link_row_encode(&row, &link);
         if (db_put(m, txn, DB_LINKS, &k, &row, err) < 0)
             return -1;
@@ -59,24 +60,37 @@ struct record_args {
     uint64_t now_s;
 };
 
-/* 1 a link that can be read, 0, -1. */
-static int has_good_link(struct meta *m, MDB_txn *txn, const struct record_args *a,
-                         struct error *err)
+/* 1 a link that can be read (its strings are the map's own), 0, -1. */
+static int view_link(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                     struct link_row *ret, struct error *err)
 {
-    struct key k = key_of_content(a->repository, a->digest);
-    struct link_row link;
+    struct key k = key_of_content(repository, d);
     MDB_val v;
     int r = db_view(m, txn, DB_LINKS, &k, &v, err);
-    return r == 1 && link_row_decode(v.mv_data, v.mv_size, &link, NULL) < 0 ? 0 : r;
+    return r == 1 && link_row_decode(v.mv_data, v.mv_size, ret, NULL) < 0 ? 0 : r;
+}
+
+/* The same link as before, for good. */
+static int put_proved(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
+                      struct link_row *link, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
+    struct key k = key_of_content(repository, d);
+    link->is_claimed = false;
+    link_row_encode(&row, link);
+    return db_put(m, txn, DB_LINKS, &k, &row, err);
 }
 
 static int run_record(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct record_args *a = arg;
-    int r = has_good_link(m, txn, a, err);
+    struct link_row link;
+    int r = view_link(m, txn, a->repository, a->digest, &link, err);
+    if (r == 1 && link.is_claimed)
+        return put_proved(m, txn, a->repository, a->digest, &link, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    if (link_put(m, txn, a->repository, a->digest, a->size, a->origin, err) < 0)
+    if (link_put(m, txn, a->repository, a->digest, a->size, a->origin, false, err) < 0)
         return -1;
     return hold_put(m, txn, a->repository, a->digest, a->now_s, err);
 }
@@ -88,9 +102,10 @@ static int check_record(struct meta *m, MDB_txn *txn, const struct record_args *
 {
     uint64_t held;
     char text[DIGEST_TEXT_MAX];
-    int r = has_good_link(m, txn, a, err);
+    struct link_row link;
+    int r = view_link(m, txn, a->repository, a->digest, &link, err);
     if (r != 0)
-        return r;
+        return r < 0 ? -1 : !link.is_claimed;
     if (blob_get(m, txn, a->digest, &held, NULL) == 1 && held != a->size)
         return err_set(err, ERR_UPSTREAM,
                        "blob %s is said to have %" PRIu64 " bytes, but has %" PRIu64,
@@ -115,6 +130,31 @@ int meta_link_record(struct meta *m, const char *repository, const struct digest
             return r < 0 ? -1 : 0;
     }
     return meta_write(m, run_record, &a, err);
+}
+
+struct proved_args {
+    char repository[REPOSITORY_MAX + 1];
+    struct digest digest;
+};
+
+static int run_proved(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    const struct proved_args *a = arg;
+    struct link_row link;
+    int r = view_link(m, txn, a->repository, &a->digest, &link, err);
+    if (r <= 0 || !link.is_claimed)
+        return r < 0 ? -1 : 0;
+    return put_proved(m, txn, a->repository, &a->digest, &link, err);
+}
+
+void meta_link_proved_later(struct meta *m, const char *repository, const struct digest *d)
+{
+    struct proved_args *a = calloc(1, sizeof(*a));
+    if (!a)
+        return;
+    snprintf(a->repository, sizeof(a->repository), "%s", repository);
+    a->digest = *d;
+    meta_write_later(m, run_proved, a, free);
 }
 
 /* ---- unlinking and mounting ---- */
@@ -171,9 +211,12 @@ int meta_blob_unlink(struct meta *m, const char *repository, const struct digest
 static int find_held(struct meta *m, MDB_txn *txn, const struct blob_args *a, uint64_t *ret_size,
                      struct error *err)
 {
-    struct key link = key_of_content(a->from, a->digest), blob = key_of_digest(a->digest);
+    struct key blob = key_of_digest(a->digest);
+    struct link_row link;
     MDB_val v;
-    int r = db_has(m, txn, DB_LINKS, &link, err);
+    int r = view_link(m, txn, a->from, a->digest, &link, err);
+    if (r == 1 && link.is_claimed)
+        return 0;
     if (r == 1)
         r = db_view(m, txn, DB_BLOBS, &blob, &v, err);
     if (r == 1 && blob_row_decode(v.mv_data, v.mv_size, ret_size, NULL) < 0)

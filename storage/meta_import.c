@@ -78,18 +78,19 @@ static int check_blob(struct meta *m, MDB_txn *txn, const struct digest *d, uint
 }
 
 int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
-             uint64_t size, const struct origin *origin, struct error *err)
+             uint64_t size, const struct origin *origin, bool is_claim, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf old = STRBUF_INIT, row = STRBUF_INIT;
     struct key k = key_of_content(repository, d);
-    struct link_row link = {0};
+    struct link_row link = {.is_claimed = is_claim};
     if (check_blob(m, txn, d, size, origin != NULL, err) < 0)
         return -1;
     int found = db_get(m, txn, DB_LINKS, &k, &old, err);
     if (found < 0)
         return -1;
     if (found && link_row_decode(old.data, old.len, &link, NULL) < 0)
-        link = (struct link_row){0}; /* damaged: importing or fetching again is what repairs it */
+        link = (struct link_row){.is_claimed = is_claim}; /* damaged: this is what repairs it */
+    link.is_claimed = link.is_claimed && is_claim;
     link.size = size;
     if (origin)
         origin_put_first(&link, origin);
@@ -103,7 +104,8 @@ static int put_link(struct meta *m, MDB_txn *txn, const struct import_record *r,
     struct key use = key_of_use(&l->digest, r->repository, &r->manifest_digest);
     struct origin origin = {
         .upstream = r->upstream, .repo_id = r->repo_id, .commit = r->commit, .path = l->path};
-    if (link_put(m, txn, r->repository, &l->digest, l->size, l->path ? &origin : NULL, err) < 0)
+    if (link_put(m, txn, r->repository, &l->digest, l->size, l->path ? &origin : NULL, false, err) <
+        0)
         return -1;
     return db_put(m, txn, DB_USES, &use, NULL, err);
 }

@@ -188,7 +188,7 @@ int history_sweep(struct meta *m, MDB_txn *txn, uint64_t now_ms, struct error *e
  * those that it has (NULL: none, and the bytes must be here). ERR_UPSTREAM: the bytes are here and
  * have another size. */
 int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
-             uint64_t size, const struct origin *origin, struct error *err);
+             uint64_t size, const struct origin *origin, bool is_claim, struct error *err);
 /* Writes a manifest's row, whose needs must be in the order of digest_order(), and
  * releases what an older row of it needed besides. */
 int manifest_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,

@@ -195,7 +195,7 @@ static int put_links(struct meta *m, MDB_txn *txn, const struct push_args *a, st
     for (size_t i = 0; a->r->origin && i < a->r->n_needs; i++)
         if (a->needs[i].kind != NEED_CHILD &&
             link_put(m, txn, a->r->repository, &a->needs[i].digest, a->needs[i].size, a->r->origin,
-                     err) < 0)
+                     true, err) < 0)
             return -1;
     return 0;
 }

@@ -33,7 +33,10 @@ int meta_link_get(struct meta *m, const char *repository, const struct digest *d
         (held && blob_row_decode(blob_row.data, blob_row.len, &blob_size, err) < 0))
         return row_failed(m, repository, digest_format(d, text), err);
     /* What was hashed knows its size; a link only knows what an upstream said. */
-    *ret = (struct link){.size = held ? blob_size : link.size, .held = held, .named = named};
+    *ret = (struct link){.size = held ? blob_size : link.size,
+                         .held = held,
+                         .named = named,
+                         .claimed = link.is_claimed};
     if (link.n_origins) {
         ret->has_origin = true;
         ret->origin = link.origins[0];

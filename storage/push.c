@@ -126,6 +126,12 @@ int store_link_record(struct store *s, const char *repository, const struct dige
     return meta_link_record(s->meta, repository, d, size, origin, err);
 }
 
+void store_link_proved(struct store *s, const char *repository, const struct digest *d)
+{
+    if (store_check_content(repository, d, NULL) == 0)
+        meta_link_proved_later(s->meta, repository, d);
+}
+
 int store_referrers_replace(struct store *s, const char *repository, const struct digest *subject,
                             const struct referrer *items, size_t n, struct error *err)
 {

@@ -97,6 +97,10 @@ int store_blob_repositories(struct store *s, const struct digest *d, const char 
 int store_link_record(struct store *s, const char *repository, const struct digest *d,
                       uint64_t size, const struct origin *origin, struct error *err);
 
+/* The upstream has begun to give the blob for this repository: a claimed link (see struct link) is
+ * its own from now on. Cheap: is written soon, a crash may lose it. */
+void store_link_proved(struct store *s, const char *repository, const struct digest *d);
+
 struct referrer {
     struct digest digest;
     uint64_t size;

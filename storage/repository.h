@@ -28,6 +28,9 @@ struct link {
     uint64_t size;
     bool held;  /* the bytes are here */
     bool named; /* unless it is held: whether a manifest of the repository needs it */
+    /* Only a manifest that was fetched says that the repository has it: until its upstream has
+     * given or confirmed it there, bytes that came from elsewhere are not this repository's. */
+    bool claimed;
     bool has_origin;
     struct origin origin; /* the newest one recorded; strings owned by the link */
     char *storage;        /* backs the strings */

@@ -125,6 +125,8 @@ void link_row_encode(struct strbuf *b, const struct link_row *row)
         record_put_string(b, row->origins[i].commit);
         record_put_string(b, row->origins[i].path);
     }
+    if (row->is_claimed)
+        record_put_u64(b, 1);
 }
 
 int link_row_decode(const void *data, size_t len, struct link_row *ret, struct error *err)
@@ -143,7 +145,10 @@ int link_row_decode(const void *data, size_t len, struct link_row *ret, struct e
         o->path = record_get_string(&r);
     }
     row.n_origins = n;
-    if (!record_end(&r))
+    /* The flag is there only where it says something. */
+    bool has_flag = r.left > 0;
+    row.is_claimed = has_flag && get_flag(&r);
+    if (!record_end(&r) || has_flag != row.is_claimed)
         return damaged(err, "link");
     *ret = row;
     return 0;

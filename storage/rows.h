@@ -59,6 +59,7 @@ struct incoming_row {
 
 struct link_row {
     uint64_t size;
+    bool is_claimed; /* see struct link */
     size_t n_origins;
     struct origin origins[LINK_ORIGINS_MAX]; /* newest first */
 };

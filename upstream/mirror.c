@@ -289,6 +289,62 @@ void mirror_check_link(struct mirror *m, const char *repository, const struct di
         mirror_ask(m, &q, m->config->revalidate_timeout_s * 1000u, &outcome, NULL);
 }
 
+/* ---- claimed links ---- */
+
+#define PROVED_S 60u /* by then it is in the store */
+
+static char *proved_key(const struct mirror_name *n, const struct digest *d,
+                        char buf[static QUESTION_KEY_MAX])
+{
+    char text[DIGEST_TEXT_MAX];
+    snprintf(buf, QUESTION_KEY_MAX, "p %s %s", n->full, digest_format(d, text));
+    return buf;
+}
+
+int mirror_prove(struct mirror *m, const char *repository, const struct digest *d,
+                 struct error *err)
+{
+    struct question q;
+    _cleanup_outcome_ struct outcome outcome = {0};
+    struct error why = ERROR_INIT;
+    char key[QUESTION_KEY_MAX], text[DIGEST_TEXT_MAX];
+    if (question_of(m, ASK_BLOB, repository, &q, err) < 0)
+        return -1;
+    q.digest = *d;
+    if (notes_get(&m->asked, proved_key(&q.name, d, key), NULL, NULL))
+        return 1;
+    if (m->offline)
+        return mirror_is_offline(m, digest_format(d, text), err);
+    if (!notes_get(&m->negatives, question_key(&q, key), &why, &outcome.is_gone) &&
+        mirror_ask(m, &q, 0, &outcome, &why) == 0)
+        return 1;
+    if (outcome.is_gone && why.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = why;
+    return -1;
+}
+
+bool mirror_feeds(struct mirror *m, const char *repository, const struct transfer *x)
+{
+    struct mirror_name n;
+    return mirror_name_of(m->config, repository, &n, NULL) == 0 &&
+           transfer_is_of(x, m->config->prefix, n.name);
+}
+
+void mirror_proved(struct mirror *m, const char *repository, const struct digest *d)
+{
+    struct mirror_name n;
+    char key[QUESTION_KEY_MAX];
+    if (mirror_name_of(m->config, repository, &n, NULL) < 0)
+        return;
+    /* The note counts at once, also before the row is written. */
+    notes_put(&m->asked, proved_key(&n, d, key), PROVED_S, NULL, false);
+    store_link_proved(m->store, n.full, d);
+}
+
+/* ---- sources ---- */
+
 struct mirror_source {
     struct mirror *mirror;
     struct link link; /* keeps the origin's strings */
@@ -334,6 +390,7 @@ int mirror_source(struct mirror *m, struct link *link, const struct digest *d,
     *link = (struct link){0};
     *ret = (struct transfer_source){
         .upstream = m->config->prefix,
+        .repository = s->link.origin.repo_id,
         .pool = oci_pool(m->oci),
         .retries = m->config->retries,
         .max_connections = m->config->connections_per_blob,

@@ -38,6 +38,15 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
 /* The bytes of a link did not come as its size said. When it was the upstream that told the size,
  * and not a manifest, it is asked again: what it said then may have been wrong. */
 void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d);
+/* A link that is only claimed (storage/repository.h) gives no right to bytes that came from
+ * elsewhere. Whether the upstream's own repository has the blob, asked unless it was just seen: 1,
+ * 0 it has not, -1. */
+int mirror_prove(struct mirror *m, const char *repository, const struct digest *d,
+                 struct error *err);
+/* Whether a transfer asks for its bytes in this very repository; once it has its answer, that is
+ * the proof. */
+bool mirror_feeds(struct mirror *m, const char *repository, const struct transfer *x);
+void mirror_proved(struct mirror *m, const char *repository, const struct digest *d);
 /* Where a transfer gets the bytes of a link with an origin of this upstream. Takes the link over on
  * success. ERR_TOO_LARGE: over max_blob; ERR_NOT_FOUND: offline. */
 int mirror_source(struct mirror *m, struct link *link, const struct digest *d,

@@ -331,6 +331,8 @@ static int is_here(struct mirror *m, const struct question *q, struct outcome *r
     int r = 0;
     if (q->kind == ASK_BLOB) {
         r = store_link_get(m->store, q->name.full, &q->digest, &link, err);
+        if (r == 1 && link.claimed) /* who asks then wants it confirmed */
+            r = 0;
         link_done(&link);
     } else if (q->kind == ASK_TAG) {
         r = store_tag_get(m->store, q->name.full, q->tag, &tag, err);

@@ -134,15 +134,33 @@ static int refuse_suspect(struct upstreams *u, const struct digest *d, uint64_t 
                    digest_format(d, text), left);
 }
 
-static int join(struct upstreams *u, struct link *link, const struct digest *d, struct reader *r,
-                struct error *err)
+/* A claimed link is no way to what came, or comes, for another repository. */
+static int check_claim(struct upstreams *u, const char *repository, const struct digest *d,
+                       struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    int proved = m ? mirror_prove(m, repository, d, err) : 1;
+    return proved == 0 ? reader_no_blob(u, repository, d, err) : proved < 0 ? -1 : 0;
+}
+
+static bool feeds(struct upstreams *u, const char *repository, const struct transfer *x)
+{
+    struct mirror *m = upstreams_mirror_of(u, repository);
+    return m && mirror_feeds(m, repository, x);
+}
+
+static int join(struct upstreams *u, const char *repository, struct link *link,
+                const struct digest *d, struct reader *r, struct error *err)
 {
     struct transfer_source source = {0};
     uint64_t size = link->size, have;
+    bool claimed = link->claimed;
     bool running = transfer_find(u->transfers, d, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
     if (!running && (source_make(u, link, d, &source, err) < 0 ||
                      transfer_join(u->transfers, d, size, &source, &r->transfer, err) < 0))
+        return -1;
+    if (claimed && !feeds(u, repository, r->transfer) && check_claim(u, repository, d, err) < 0)
         return -1;
     if (transfer_size(r->transfer) != size)
         return transfer_sizes_differ(transfer_size(r->transfer), size, err);
@@ -163,6 +181,8 @@ static int join(struct upstreams *u, struct link *link, const struct digest *d, 
             err->retry_after = 10;
         return -1;
     }
+    if (rc > 0 && claimed && feeds(u, repository, r->transfer))
+        mirror_proved(upstreams_mirror_of(u, repository), repository, d);
     return rc < 0 ? -1 : 0;
 }
 
@@ -197,10 +217,13 @@ static int open_blob(struct upstreams *u, const char *repository, const struct d
     int rc = held < 0 ? -1 : 0;
     if (held > 0) {
         r->kind = READER_HIT;
-        if (blob_size(r->blob) != link.size)
+        if (link.claimed)
+            rc = check_claim(u, repository, d, err);
+        if (rc == 0 && blob_size(r->blob) != link.size)
             rc = transfer_sizes_differ(blob_size(r->blob), link.size, err);
     } else if (held == 0) {
-        rc = link.has_origin ? join(u, &link, d, r, err) : bytes_gone(repository, d, err);
+        rc = link.has_origin ? join(u, repository, &link, d, r, err)
+                             : bytes_gone(repository, d, err);
         if (rc < 0 && link_may_be_wrong(err) && upstreams_mirror_of(u, repository))
             mirror_check_link(upstreams_mirror_of(u, repository), repository, d);
     }
@@ -232,6 +255,8 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
     if (found <= 0)
         return found;
     int rc = link.held || link.has_origin ? 1 : bytes_gone(repository, d, err);
+    if (link.held && link.claimed && check_claim(u, repository, d, err) < 0)
+        rc = err && err->code == ERR_NOT_FOUND ? 0 : -1;
     if (rc > 0)
         *ret_size = link.size;
     link_done(&link);

@@ -61,7 +61,8 @@ enum transfer_state { /* ordered; only grows */
  * whenever a location has gone stale; a Hub's checks that it still has this very object. Redirects
  * of the location itself are followed by the transfer, without credentials to another origin. */
 struct transfer_source {
-    const char *upstream; /* its prefix, for metrics and logs; lives as long as the source */
+    const char *upstream;   /* its prefix, for metrics and logs; lives as long as the source */
+    const char *repository; /* of a registry, that the bytes are asked for in; likewise; or NULL */
     struct http_pool *pool;
     unsigned retries;
     unsigned max_connections; /* ranged ones at once for this blob; 0 or 1 = one */
@@ -100,6 +101,8 @@ int transfer_find(struct transfers *t, const struct digest *d, struct transfer *
 void transfer_unref(struct transfer *x); /* NULL is fine */
 
 uint64_t transfer_size(const struct transfer *x);
+/* Whether its bytes are asked for in this repository of this registry. */
+bool transfer_is_of(const struct transfer *x, const char *upstream, const char *repository);
 /* ERR_CONFLICT: a digest has one size, so whoever was told another one gets no byte of it. */
 int transfer_sizes_differ(uint64_t known, uint64_t told, struct error *err);
 

@@ -1,4 +1,6 @@
 /* Readers of a transfer: what they may have, and what is fetched for them at once. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "upstream/transfer_private.h"
 
@@ -12,6 +14,12 @@
 uint64_t transfer_size(const struct transfer *x)
 {
     return x->size;
+}
+
+bool transfer_is_of(const struct transfer *x, const char *upstream, const char *repository)
+{
+    return x->source.repository && strcmp(x->source.upstream, upstream) == 0 &&
+           strcmp(x->source.repository, repository) == 0;
 }
 
 static int failed(const struct transfer *x, struct error *err)

@@ -6,10 +6,12 @@ products."""
 import http.client
 import json
 import os
+import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from harness import MANIFEST_TYPE, sha256
 from mirror_case import LAYER, PASSWORD, PREFIX, REPO, SIZE, USER, Authority, MirrorCase, Noise
 
 
@@ -404,6 +406,75 @@ class Down(MirrorCase):
             self.assertEqual(status, 404)
             self.assertEqual(self.requests(), 0)
             wb.stop()
+
+
+class Claims(MirrorCase):
+    """A manifest names what it likes; only its own repository upstream gives it."""
+
+    UPSTREAM = {"negative_ttl": "0s"}
+    SECRET = b"secret weights" * 1000
+
+    def setUp(self):
+        super().setUp()
+        self.private = self.registry.add_repo("corp/secret")
+        self.private.add_image([self.SECRET], tag="v1")
+        self.digest = sha256(self.SECRET)
+        self.evil = self.registry.add_repo("evil/x")
+        config = b"{}"
+        self.evil.add_blob(config)
+        self.evil.add_manifest(json.dumps({
+            "schemaVersion": 2, "mediaType": MANIFEST_TYPE,
+            "config": {"mediaType": "a/config", "digest": sha256(config), "size": len(config)},
+            "layers": [{"mediaType": "a/layer", "digest": self.digest,
+                        "size": len(self.SECRET)}]}).encode(), MANIFEST_TYPE, tag="v1")
+
+    def status(self, repo, method="GET"):
+        return self.get_blob(self.digest, repo=repo, method=method)[0]
+
+    def claim(self):
+        self.assertEqual(self.get_manifest("v1", repo="evil/x")[0], 200)
+
+    def gives_nothing(self):
+        for method in ("HEAD", "GET"):
+            self.assertEqual(self.status("evil/x", method), 404)
+        status, _, _ = self.wb.request(
+            "POST", f"/v2/local/mine/blobs/uploads/?mount={self.digest}&from={PREFIX}/evil/x")
+        self.assertEqual(status, 202)
+
+    def test_what_another_repository_has(self):
+        self.assertEqual(self.get_manifest("v1", repo="corp/secret")[0], 200)
+        self.assertEqual(self.status("corp/secret"), 200)
+        self.claim()
+        self.gives_nothing()
+        self.wb.stop()
+        self.wb.start()
+        self.gives_nothing()
+        self.assertEqual(self.status("corp/secret"), 200)
+        # As soon as it has the blob itself, it is its own, for good.
+        self.evil.add_blob(self.SECRET)
+        self.assertEqual(self.status("evil/x"), 200)
+        self.registry.refuse("registry")
+        self.wb.stop()
+        self.wb.start()
+        self.assertEqual(self.status("evil/x"), 200)
+
+    def test_what_another_repository_gets_later(self):
+        self.claim()
+        self.assertEqual(self.get_manifest("v1", repo="corp/secret")[0], 200)
+        self.assertEqual(self.status("corp/secret"), 200)
+        self.gives_nothing()
+
+    def test_what_comes_for_another_repository(self):
+        self.claim()
+        self.assertEqual(self.get_manifest("v1", repo="corp/secret")[0], 200)
+        hold = self.registry.hold(kind="blob", path=self.digest, bytes=10, times=1)
+        reader = threading.Thread(target=self.status, args=("corp/secret",))
+        reader.start()
+        self.assertTrue(hold.wait_held(1))
+        self.assertEqual(self.status("evil/x"), 404)
+        hold.release()
+        reader.join()
+        self.gives_nothing()
 
 
 class Liars(MirrorCase):

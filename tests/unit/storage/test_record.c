@@ -134,6 +134,17 @@ Test(record, rows_are_whole_or_damaged)
     link_row_encode(&b, &link);
     ASSERT_ONLY_WHOLE(link_row_decode(b.data, len, &link2, &err));
     cr_assert_str_eq(link2.origins[0].path, "p");
+    cr_assert(!link2.is_claimed);
+
+    /* Its last field may be left out: such a link is no mere claim. */
+    strbuf_reset(&b);
+    link.is_claimed = true;
+    link_row_encode(&b, &link);
+    for (size_t len = 0; len <= b.len; len++)
+        cr_assert((link_row_decode(b.data, len, &link2, NULL) == 0) ==
+                      (len == b.len || len == b.len - 1),
+                  "%zu", len);
+    cr_assert(link2.is_claimed);
 
     strbuf_reset(&b);
     struct digest needs[] = {digest_of_text("1"), digest_of_text("2")};
