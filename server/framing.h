@@ -13,7 +13,7 @@
 struct request;
 
 /* Of a body that means nothing to us: so much is read, to keep the connection. */
-#define BODY_DISCARD_MAX (1024u * 1024)
+#define BODY_DISCARD_MAX 1048576u
 
 struct framing {
     bool chunked;
