@@ -321,9 +321,13 @@ class NoRoom(TransferCase):
         self.assertEqual(self.metric(wb, "weighbridge_transfers_uncached_total"), times)
         self.until("the downloads to end",
                    lambda: self.metric(wb, "weighbridge_transfers_running") == 0)
-        lines = wb.log_lines(event="transfer", error="no_space") + \
-            wb.log_lines(event="transfer", error="io")
-        self.assertEqual(len(lines), times, wb.log[-2000:])
+
+        def lines():
+            return wb.log_lines(event="transfer", error="no_space") + \
+                wb.log_lines(event="transfer", error="io")
+
+        self.until("the log to tell of them", lambda: len(lines()) >= times)
+        self.assertEqual(len(lines()), times, wb.log[-2000:])
         self.assertIn("passed through", wb.log)
 
     def test_none_from_the_start(self):
@@ -388,7 +392,7 @@ class NoRoom(TransferCase):
         slow.take(MIB)
         self.whole(wb, model, "hf/org/long")
         self.assertFalse(slow.finish().complete)
-        self.assertIn("too slow", wb.log)
+        self.until("the log to say why", lambda: "too slow" in wb.log)
 
     def test_a_reader_that_leaves(self):
         """Without readers there is nothing to gain."""

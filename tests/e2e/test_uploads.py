@@ -655,7 +655,7 @@ class Time(Uploads):
         self.check_patch(wb, path, b"hello", 5)
         until(lambda: not os.listdir(os.path.join(wb.data, "incoming")), "expiry")
         self.check_error(wb.get(path), 404, "BLOB_UPLOAD_UNKNOWN")
-        self.assertTrue(wb.log_lines(event="uploads_expired", bytes=5))
+        until(lambda: wb.log_lines(event="uploads_expired", bytes=5), "its line")
         self.assertIn(b"weighbridge_store_uploads 0\n", wb.get("/metrics")[2])
 
     def test_sessions_from_before_a_restart_expire(self):
@@ -700,14 +700,16 @@ class Records(Uploads):
         path = self.session(wb)
         self.check_patch(wb, path, b"x" * 1000, 1000)
         self.check_created(wb, self.put(wb, path, sha256(b"x" * 1001), b"x"), b"x" * 1001)
+        # Counted and logged when an answer has ended, which its reader may see first.
+        until(lambda: b'weighbridge_received_bytes_total{route="upload"} 1001\n' in
+              wb.get("/metrics")[2], "the bytes to be counted")
         metrics = wb.get("/metrics")[2]
-        self.assertIn(b'weighbridge_received_bytes_total{route="upload"} 1001\n', metrics)
         self.assertIn(b'weighbridge_requests_total{route="upload",status="202"} 1\n', metrics)
         self.assertIn(b'weighbridge_requests_total{route="uploads",status="202"} 1\n', metrics)
         self.assertTrue(wb.log_lines(event="request", method="PATCH", status=202, received=1000,
                                      route="upload", repo=REPO))
-        self.assertTrue(wb.log_lines(event="request", method="PUT", status=201, received=1,
-                                     digest=sha256(b"x" * 1001)))
+        until(lambda: wb.log_lines(event="request", method="PUT", status=201, received=1,
+                                   digest=sha256(b"x" * 1001)), "its line")
         self.patch(wb, NONE, b"x" * HUGE)
         line = until(lambda: wb.log_lines(event="request", method="PATCH", status=404), "its line")
         self.assertNotIn("end=", line[0])
