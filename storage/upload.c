@@ -344,9 +344,9 @@ static void allocate_ahead(struct session *x)
         step = AHEAD_MAX;
     if (store_has_room(f->store, step, NULL) < 0)
         return;
-    if (staging_allocate(f->store->blobs, f->fd, f->length, f->length + step, NULL) == 0)
-        x->allocated = f->length + step;
-    else if (ftruncate(f->fd, (off_t)f->length) < 0) /* it may have taken a part */
+    /* A failure may have taken a part. */
+    if (staging_allocate(f->store->blobs, f->fd, f->length, f->length + step, NULL) == 0 ||
+        ftruncate(f->fd, (off_t)f->length) < 0)
         x->allocated = f->length + step;
 }
 

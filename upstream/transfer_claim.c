@@ -101,7 +101,7 @@ static struct span open_from(const struct transfer *x, uint64_t at)
 /* Small enough that the last ones end at about the same time. */
 static uint64_t segment_of(const struct transfer *x, uint64_t first)
 {
-    uint64_t n = (x->size - first) / (4u * (1u + x->extras)) >> 20 << 20;
+    uint64_t n = (x->size - first) / (4 * (1 + (uint64_t)x->extras)) >> 20 << 20;
     return n < SEGMENT_MIN ? SEGMENT_MIN : n > SEGMENT_MAX ? SEGMENT_MAX : n;
 }
 
