@@ -84,7 +84,7 @@ static int put_proved(struct meta *m, MDB_txn *txn, const char *repository, cons
 static int run_record(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct record_args *a = arg;
-    struct link_row link;
+    struct link_row link = {0};
     int r = view_link(m, txn, a->repository, a->digest, &link, err);
     if (r == 1 && link.is_claimed)
         return put_proved(m, txn, a->repository, a->digest, &link, err);
@@ -102,7 +102,7 @@ static int check_record(struct meta *m, MDB_txn *txn, const struct record_args *
 {
     uint64_t held;
     char text[DIGEST_TEXT_MAX];
-    struct link_row link;
+    struct link_row link = {0};
     int r = view_link(m, txn, a->repository, a->digest, &link, err);
     if (r != 0)
         return r < 0 ? -1 : !link.is_claimed;
@@ -140,7 +140,7 @@ struct proved_args {
 static int run_proved(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct proved_args *a = arg;
-    struct link_row link;
+    struct link_row link = {0};
     int r = view_link(m, txn, a->repository, &a->digest, &link, err);
     if (r <= 0 || !link.is_claimed)
         return r < 0 ? -1 : 0;
@@ -212,7 +212,7 @@ static int find_held(struct meta *m, MDB_txn *txn, const struct blob_args *a, ui
                      struct error *err)
 {
     struct key blob = key_of_digest(a->digest);
-    struct link_row link;
+    struct link_row link = {0};
     MDB_val v;
     int r = view_link(m, txn, a->from, a->digest, &link, err);
     if (r == 1 && link.is_claimed)
