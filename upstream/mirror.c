@@ -250,28 +250,39 @@ static int passing_link(struct mirror *m, const struct question *q, uint64_t siz
     return 1;
 }
 
+/* Whether the upstream's repository has the blob: 1 and its link is recorded where that can be, 0
+ * it has not, -1. */
+static int ask_blob(struct mirror *m, const struct question *q, struct outcome *ret,
+                    struct error *err)
+{
+    struct error why = ERROR_INIT;
+    char key[QUESTION_KEY_MAX];
+    if (!notes_get(&m->negatives, question_key(q, key), &why, &ret->is_gone) &&
+        mirror_ask(m, q, 0, ret, &why) == 0)
+        return 1;
+    if (ret->is_gone && why.code == ERR_NOT_FOUND)
+        return 0;
+    if (err)
+        *err = why;
+    return -1;
+}
+
 int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
                 struct error *err)
 {
     struct question q;
     _cleanup_outcome_ struct outcome outcome = {0};
-    struct error why = ERROR_INIT;
-    char key[QUESTION_KEY_MAX];
     if (question_of(m, ASK_BLOB, repository, &q, err) < 0)
         return -1;
     q.digest = *d;
     int found = store_link_get(m->store, q.name.full, d, ret, err);
     if (found || m->offline)
         return found;
-    if (!notes_get(&m->negatives, question_key(&q, key), &why, &outcome.is_gone) &&
-        mirror_ask(m, &q, 0, &outcome, &why) == 0)
-        return outcome.is_unstored ? passing_link(m, &q, outcome.size, ret, err)
-                                   : store_link_get(m->store, q.name.full, d, ret, err);
-    if (outcome.is_gone && why.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = why;
-    return -1;
+    found = ask_blob(m, &q, &outcome, err);
+    if (found <= 0)
+        return found;
+    return outcome.is_unstored ? passing_link(m, &q, outcome.size, ret, err)
+                               : store_link_get(m->store, q.name.full, d, ret, err);
 }
 
 void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d)
@@ -306,7 +317,6 @@ int mirror_prove(struct mirror *m, const char *repository, const struct digest *
 {
     struct question q;
     _cleanup_outcome_ struct outcome outcome = {0};
-    struct error why = ERROR_INIT;
     char key[QUESTION_KEY_MAX], text[DIGEST_TEXT_MAX];
     if (question_of(m, ASK_BLOB, repository, &q, err) < 0)
         return -1;
@@ -315,14 +325,7 @@ int mirror_prove(struct mirror *m, const char *repository, const struct digest *
         return 1;
     if (m->offline)
         return mirror_is_offline(m, digest_format(d, text), err);
-    if (!notes_get(&m->negatives, question_key(&q, key), &why, &outcome.is_gone) &&
-        mirror_ask(m, &q, 0, &outcome, &why) == 0)
-        return 1;
-    if (outcome.is_gone && why.code == ERR_NOT_FOUND)
-        return 0;
-    if (err)
-        *err = why;
-    return -1;
+    return ask_blob(m, &q, &outcome, err);
 }
 
 bool mirror_feeds(struct mirror *m, const char *repository, const struct transfer *x)
