@@ -7,6 +7,8 @@
  * is handed the first `have` bytes and the file's whole size, and either finishes, fails, or says
  * how long a prefix it surely still needs. The caller then fetches that much (or a little more) and
  * calls again, so that over a network only the header moves.
+ *
+ * Formats whose facts stand in several places (zip, protobuf) are read through a byte source.
  */
 #ifndef WB_MODEL_SOURCE_H
 #define WB_MODEL_SOURCE_H
@@ -14,10 +16,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 /* Results of a prefix parser; negative = failed, with the error set. */
 enum prefix_result {
     PREFIX_DONE = 0,
     PREFIX_MORE = 1, /* *ret_need > have: the least total prefix that it needs to get on */
+};
+
+/* A file of a known size, read anywhere. */
+struct byte_source {
+    uint64_t size;
+    /* Fills buf with the len bytes at offset, all of them (offset + len <= size is the caller's to
+     * see to), or fails: -1 with the error set. */
+    int (*read)(void *ctx, uint64_t offset, void *buf, size_t len, struct error *err);
+    void *ctx;
 };
 
 #endif
