@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "model/gguf_reader.h"
+#include "model/gguf_show.h"
 #include "model/names.h"
 #include "model/parsers.h"
 
@@ -370,9 +371,11 @@ static int check_data(struct gguf *g)
     return PREFIX_DONE;
 }
 
-int gguf_parse(const void *data, size_t have, uint64_t file_size, struct weights *ret,
-               uint64_t *ret_need, struct error *err)
+int gguf_parse(const void *data, size_t have, uint64_t file_size,
+               const struct weights_visitor *visitor, struct weights *ret, uint64_t *ret_need,
+               struct error *err)
 {
+    struct gguf_contents contents = {.visitor = visitor};
     _cleanup_gguf_ struct gguf g = {
         .r = {.data = data, .have = have, .file_size = file_size, .err = err},
         .w = {.format = WEIGHTS_GGUF, .file_bytes = file_size},
@@ -380,8 +383,10 @@ int gguf_parse(const void *data, size_t have, uint64_t file_size, struct weights
     int rc = read_version(&g);
     if (rc == PREFIX_DONE)
         rc = read_counts(&g);
-    if (rc == PREFIX_DONE)
+    if (rc == PREFIX_DONE) {
+        contents.r = g.r;
         rc = read_keys(&g);
+    }
     if (rc == PREFIX_DONE)
         rc = read_alignment(&g);
     if (rc == PREFIX_DONE) {
@@ -390,6 +395,12 @@ int gguf_parse(const void *data, size_t have, uint64_t file_size, struct weights
     }
     if (rc == PREFIX_DONE)
         rc = check_data(&g);
+    if (rc == PREFIX_DONE && visitor) {
+        contents.n_keys = g.n_keys;
+        contents.n_tensors = g.n_tensors;
+        contents.data = g.w.header_bytes;
+        rc = gguf_show(&contents);
+    }
     if (rc == PREFIX_DONE)
         *ret = g.w;
     if (rc == PREFIX_MORE)

@@ -1,14 +1,16 @@
-/* The prefix parsers behind weights_parse(), and what they share. Internal to model/. */
+/* The prefix parsers behind weights_visit(), and what they share. Internal to model/. */
 #ifndef WB_MODEL_PARSERS_H
 #define WB_MODEL_PARSERS_H
 
 #include "model/weights.h"
 
-/* Both leave *ret and *ret_need alone where they fail; see weights_parse(). */
-int safetensors_parse(const void *data, size_t have, uint64_t file_size, struct weights *ret,
+/* Both leave *ret and *ret_need alone where they fail; see weights_visit(). visitor may be NULL. */
+int safetensors_parse(const void *data, size_t have, uint64_t file_size,
+                      const struct weights_visitor *visitor, struct weights *ret,
                       uint64_t *ret_need, struct error *err);
-int gguf_parse(const void *data, size_t have, uint64_t file_size, struct weights *ret,
-               uint64_t *ret_need, struct error *err);
+int gguf_parse(const void *data, size_t have, uint64_t file_size,
+               const struct weights_visitor *visitor, struct weights *ret, uint64_t *ret_need,
+               struct error *err);
 
 /* Adds to the totals of one type, keeping them sorted. Overflow and a full table are errors. */
 int weights_count(struct weights *w, const char *type, uint64_t tensors, uint64_t elements,

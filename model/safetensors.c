@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/strbuf.h"
 #include "model/json_scan.h"
 #include "model/names.h"
 #include "model/parsers.h"
@@ -43,6 +44,7 @@ struct parse {
     size_t text_len, text_cap;
     struct seen_names metadata;
     bool has_metadata;
+    uint64_t metadata_at; /* byte of the file at which its value stands */
     struct weights w;
 };
 
@@ -85,6 +87,7 @@ static int read_metadata(struct parse *p, struct error *err)
         return err_set(err, ERR_INVALID, "__metadata__ is there twice, again before byte %" PRIu64,
                        json_scan_at(s));
     p->has_metadata = true;
+    p->metadata_at = json_scan_at(s);
     if (json_scan_peek(s) == 'n')
         return json_scan_skip(s, err);
     if (json_scan_open(s, '{', what, err) < 0)
@@ -332,7 +335,144 @@ static int check_utf8(const unsigned char *p, size_t n, struct error *err)
     return 0;
 }
 
-int safetensors_parse(const void *data, size_t have, uint64_t file_size, struct weights *ret,
+/* ---- showing what was found right ------------------------------------------------------------ */
+
+/* The header from this byte of the file on. */
+static void scan_from(const struct parse *p, uint64_t at, struct json_scan *ret)
+{
+    const unsigned char *from = p->scan.start + (at - p->scan.base);
+    json_scan_start(ret, from, (size_t)(p->scan.end - from), at);
+}
+
+static int plain_copy(const struct json_span *span, struct strbuf *copy, const char **ret,
+                      size_t *ret_len, struct error *err)
+{
+    *ret = span->text;
+    *ret_len = span->len;
+    if (!span->escaped)
+        return 0;
+    strbuf_reset(copy);
+    char *out = strbuf_reserve(copy, span->len);
+    if (!out)
+        return err_set(err, ERR_NOMEM, "out of memory for a text of %zu bytes", span->len);
+    *ret = out;
+    *ret_len = json_span_decode(span, out);
+    return 0;
+}
+
+static int show_metadata(const struct parse *p, const struct weights_visitor *v, struct error *err)
+{
+    static const char what[] = "__metadata__";
+    _cleanup_strbuf_ struct strbuf key_copy = STRBUF_INIT, value_copy = STRBUF_INIT;
+    struct json_scan s;
+    struct json_span key, value;
+    int more;
+    if (!p->metadata.n)
+        return 0;
+    scan_from(p, p->metadata_at, &s);
+    if (json_scan_open(&s, '{', what, err) < 0)
+        return -1;
+    for (bool first = true; (more = json_scan_more(&s, '}', first, what, err)) > 0; first = false) {
+        struct metadata_info m = {.type_name = "str", .type = METADATA_STRING};
+        if (json_scan_key(&s, what, &key, err) < 0 || json_scan_string(&s, what, &value, err) < 0 ||
+            plain_copy(&key, &key_copy, &m.key, &m.key_len, err) < 0 ||
+            plain_copy(&value, &value_copy, &m.string, &m.string_len, err) < 0)
+            return -1;
+        m.at = key.at;
+        int rc = v->metadata(v->ctx, &m, err);
+        if (rc)
+            return rc;
+    }
+    return more;
+}
+
+/* A parse keeps no dimensions, as there may be any number of them: they are read once more. */
+struct dims {
+    uint64_t *items; /* owned */
+    size_t n, cap;
+};
+
+static void dims_done(struct dims *d)
+{
+    free(d->items);
+}
+
+static int dims_read(struct json_scan *s, struct dims *d, struct error *err)
+{
+    int more;
+    d->n = 0;
+    if (json_scan_open(s, '[', "shape", err) < 0)
+        return -1;
+    for (bool first = true; (more = json_scan_more(s, ']', first, "shape", err)) > 0;
+         first = false) {
+        if (d->n == d->cap) {
+            size_t cap = d->cap ? d->cap * 2 : 8;
+            uint64_t *items = reallocarray(d->items, cap, sizeof(*items));
+            if (!items)
+                return err_set(err, ERR_NOMEM, "out of memory for %zu dimensions", cap);
+            d->items = items;
+            d->cap = cap;
+        }
+        if (json_scan_u64(s, "shape", &d->items[d->n++], err) < 0)
+            return -1;
+    }
+    return more;
+}
+
+static int dims_of(const struct parse *p, const struct tensor *t, struct dims *d, struct error *err)
+{
+    static const char what[] = "a tensor's entry";
+    struct json_scan s;
+    struct json_span key;
+    int more;
+    scan_from(p, t->at - 1, &s); /* from its name's quote */
+    if (json_scan_key(&s, what, &key, err) < 0 || json_scan_open(&s, '{', what, err) < 0)
+        return -1;
+    for (bool first = true; (more = json_scan_more(&s, '}', first, what, err)) > 0; first = false) {
+        if (json_scan_key(&s, what, &key, err) < 0)
+            return -1;
+        if (json_span_equals(&key, "shape"))
+            return dims_read(&s, d, err);
+        if (json_scan_skip(&s, err) < 0)
+            return -1;
+    }
+    return err_set(err, ERR_INTERNAL, "the shape before byte %" PRIu64 " is no longer there",
+                   json_scan_at(&s));
+}
+
+static int show_tensors(const struct parse *p, const struct weights_visitor *v, struct error *err)
+{
+    _cleanup_(dims_done) struct dims d = {0};
+    for (size_t i = 0; i < p->n; i++) {
+        const struct tensor *t = &p->tensors[i];
+        if (dims_of(p, t, &d, err) < 0)
+            return -1;
+        const struct tensor_info info = {
+            .name = t->name,
+            .name_len = t->name_len,
+            .type = dtypes[t->dtype].name,
+            .sized = true,
+            .dims = d.items,
+            .n_dims = d.n,
+            .elements = t->elements,
+            .offset = p->w.header_bytes + t->begin,
+            .bytes = t->end - t->begin,
+        };
+        int rc = v->tensor(v->ctx, &info, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int show(const struct parse *p, const struct weights_visitor *v, struct error *err)
+{
+    int rc = v->metadata ? show_metadata(p, v, err) : 0;
+    return rc == 0 && v->tensor ? show_tensors(p, v, err) : rc;
+}
+
+int safetensors_parse(const void *data, size_t have, uint64_t file_size,
+                      const struct weights_visitor *visitor, struct weights *ret,
                       uint64_t *ret_need, struct error *err)
 {
     const unsigned char *bytes = data;
@@ -365,7 +505,7 @@ int safetensors_parse(const void *data, size_t have, uint64_t file_size, struct 
     p.w.header_bytes = n + 8;
     json_scan_start(&p.scan, bytes + 8, (size_t)n, 8);
     if (read_header(&p, err) < 0 || check_names(&p, err) < 0 ||
-        check_tensors(&p, file_size, err) < 0)
+        check_tensors(&p, file_size, err) < 0 || (visitor && show(&p, visitor, err) < 0))
         return -1;
     *ret = p.w;
     return PREFIX_DONE;

@@ -108,13 +108,20 @@ int weights_count(struct weights *w, const char *type, uint64_t tensors, uint64_
 int weights_parse(enum weights_format format, const void *data, size_t have, uint64_t file_size,
                   struct weights *ret, uint64_t *ret_need, struct error *err)
 {
+    return weights_visit(format, data, have, file_size, NULL, ret, ret_need, err);
+}
+
+int weights_visit(enum weights_format format, const void *data, size_t have, uint64_t file_size,
+                  const struct weights_visitor *visitor, struct weights *ret, uint64_t *ret_need,
+                  struct error *err)
+{
     if (have > file_size)
         return err_set(err, ERR_INTERNAL, "a prefix of %zu bytes of a file of %llu", have,
                        (unsigned long long)file_size);
     if (format == WEIGHTS_SAFETENSORS)
-        return safetensors_parse(data, have, file_size, ret, ret_need, err);
+        return safetensors_parse(data, have, file_size, visitor, ret, ret_need, err);
     if (format == WEIGHTS_GGUF)
-        return gguf_parse(data, have, file_size, ret, ret_need, err);
+        return gguf_parse(data, have, file_size, visitor, ret, ret_need, err);
     return err_set(err, ERR_UNSUPPORTED, "only safetensors and GGUF headers are read");
 }
 

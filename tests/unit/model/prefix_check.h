@@ -69,6 +69,74 @@ static inline const char *prefix_check(enum weights_format format, const void *d
     return now.rc == PREFIX_MORE && size == file_size ? "the whole file is not enough" : NULL;
 }
 
+/* ---- what a visitor is shown ---- */
+
+struct visit_sums {
+    uint64_t tensors, elements, bytes, keys;
+    const char *wrong;
+};
+
+static inline int visit_element(struct visit_sums *v, const struct metadata_info *m,
+                                struct error *err)
+{
+    struct metadata_info e;
+    uint64_t n = 0;
+    int rc;
+    while ((rc = metadata_next(m->cursor, &e, err)) > 0) {
+        n++;
+        if (e.type != m->element_type || (e.type == METADATA_ARRAY && e.cursor))
+            v->wrong = "an element of another type than its array's";
+    }
+    if (rc < 0 || n != m->count)
+        v->wrong = "an array does not have as many elements as it says";
+    return rc;
+}
+
+static inline int visit_metadata(void *ctx, const struct metadata_info *m, struct error *err)
+{
+    struct visit_sums *v = ctx;
+    v->keys++;
+    if (!m->key || !m->type_name || (m->type == METADATA_STRING && !m->string))
+        v->wrong = "metadata without a key, a type or its text";
+    return m->type == METADATA_ARRAY ? visit_element(v, m, err) : 0;
+}
+
+static inline int visit_tensor(void *ctx, const struct tensor_info *t, struct error *err)
+{
+    struct visit_sums *v = ctx;
+    uint64_t product = 1;
+    (void)err;
+    for (size_t i = 0; i < t->n_dims; i++)
+        product *= t->dims[i];
+    if (product != t->elements || (!t->sized && t->bytes) ||
+        (t->name_len && memchr(t->name, '\0', t->name_len)))
+        v->wrong = "a tensor whose dimensions, size or name are wrong";
+    v->tensors++;
+    v->elements += t->elements;
+    v->bytes += t->bytes;
+    return 0;
+}
+
+/* Shows a file that was found right: what is shown has to add up to what was summed. */
+static inline const char *visit_check(enum weights_format format, const void *data, size_t size,
+                                      uint64_t file_size, const struct weights *w)
+{
+    struct visit_sums sums = {0};
+    const struct weights_visitor visitor = {visit_metadata, visit_tensor, &sums};
+    struct weights again;
+    struct error err = ERROR_INIT;
+    uint64_t need = 0;
+    memset(&again, 0, sizeof(again));
+    if (weights_visit(format, data, size, file_size, &visitor, &again, &need, &err) != PREFIX_DONE)
+        return "a right header can not be visited";
+    if (memcmp(&again, w, sizeof(again)) != 0)
+        return "a visit gives other sums than a parse";
+    if (sums.tensors != w->tensors || sums.elements != w->parameters ||
+        sums.bytes != w->tensor_bytes)
+        return "what was shown does not add up to the sums";
+    return sums.wrong;
+}
+
 /* For a fuzz target: the input as a whole file, and as the beginning of a longer one. */
 static inline void prefix_fuzz(enum weights_format format, const void *data, size_t size)
 {
@@ -76,6 +144,8 @@ static inline void prefix_fuzz(enum weights_format format, const void *data, siz
     const uint64_t file_sizes[] = {size, size + (1u << 20)};
     for (size_t i = 0; i < ARRAY_LEN(file_sizes); i++) {
         const char *wrong = prefix_check(format, data, size, file_sizes[i], size / 48 + 1, &last);
+        if (!wrong && last.rc == PREFIX_DONE)
+            wrong = visit_check(format, data, size, file_sizes[i], &last.w);
         if (wrong) {
             fprintf(stderr, "%s\n", wrong);
             abort();
