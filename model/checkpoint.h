@@ -4,24 +4,35 @@
 #ifndef WB_MODEL_CHECKPOINT_H
 #define WB_MODEL_CHECKPOINT_H
 
+#include "base/cleanup.h"
 #include "model/weights.h"
 
 struct checkpoint;
 
 int checkpoint_new(struct checkpoint **ret, struct error *err);
 void checkpoint_free(struct checkpoint *c);
+static inline void checkpoint_free_p(struct checkpoint **c)
+{
+    checkpoint_free(*c);
+}
+#define _cleanup_checkpoint_ _cleanup_(checkpoint_free_p)
 
 /* The index (model.safetensors.index.json, pytorch_model.bin.index.json), streamed: nothing but
  * the names is kept. ERR_INVALID: no JSON object, no weight_map, a file name with "..", a leading
  * "/" or "://"; ERR_TOO_LARGE: over 250 MB, a million tensors, 10,000 files. */
 int checkpoint_index(struct checkpoint *c, const char *json, size_t len, struct error *err);
-/* The distinct files that the index names, sorted; borrowed. */
+/* The distinct files that the index names, sorted; borrowed until the next call. */
 size_t checkpoint_files(const struct checkpoint *c, const char *const **ret);
 
-/* One file was read: call before its tensors are fed. path as the index spells it. */
+/* One file was read: call before its metadata and tensors are fed. path as the index spells it. w
+ * NULL: it is there, but its tensors are not known. ERR_INVALID: it was given before, or a sum does
+ * not fit 64 bits. */
 int checkpoint_file(struct checkpoint *c, const char *path, const struct weights *w,
                     struct error *err);
-int checkpoint_tensor(struct checkpoint *c, const struct tensor_info *t, struct error *err);
+/* A weights_visitor's functions, with the checkpoint for ctx. ERR_TOO_LARGE: four million tensors.
+ */
+int checkpoint_metadata(void *c, const struct metadata_info *m, struct error *err);
+int checkpoint_tensor(void *c, const struct tensor_info *t, struct error *err);
 /* A file that the index names and that is not there. */
 int checkpoint_missing(struct checkpoint *c, const char *path, struct error *err);
 
