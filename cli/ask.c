@@ -39,18 +39,28 @@ static int answer_error(const struct http_response *response, const char *server
     return err_set(err, ERR_UPSTREAM, "%.200s: %s: %s", server, code, message ? message : "");
 }
 
+static int put_url(const char *server, const char *path, struct strbuf *url, struct error *err)
+{
+    size_t n = strlen(server);
+    while (n && server[n - 1] == '/')
+        n--;
+    strbuf_put(url, server, n);
+    strbuf_puts(url, path);
+    return strbuf_failed(url) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+static int not_asked(struct error *err)
+{
+    return err_wrap(err, "the server cannot be asked");
+}
+
 static int ask(struct http_pool *pool, const char *server, const char *method, const char *path,
                struct json **ret, struct strbuf *body, struct error *err)
 {
     _cleanup_response_ struct http_response *response = NULL;
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
-    size_t n = strlen(server);
-    while (n && server[n - 1] == '/')
-        n--;
-    strbuf_put(&url, server, n);
-    strbuf_puts(&url, path);
-    if (strbuf_failed(&url))
-        return err_set(err, ERR_NOMEM, "out of memory");
+    if (put_url(server, path, &url, err) < 0)
+        return -1;
     const struct http_request request = {
         .method = method,
         .url = url.data,
@@ -69,21 +79,90 @@ static int ask(struct http_pool *pool, const char *server, const char *method, c
     return 0;
 }
 
-int ask_json(const char *server, const char *method, const char *path, struct json **ret,
-             struct strbuf *body, struct error *err)
+static int pool_new(const char *server, struct http_pool **ret, struct error *err)
 {
     const struct http_options options = {
         .max_connections = 1,
         .connect_timeout_s = CONNECT_TIMEOUT_S,
         .stall_timeout_s = ANSWER_TIMEOUT_S,
     };
-    struct http_pool *pool = NULL;
     const char *wrong = url_check(server, "http|https", false);
     if (wrong)
         return err_set(err, ERR_INVALID, "the server's URL %s", wrong);
-    if (http_pool_new(&options, &pool, err) < 0)
+    return http_pool_new(&options, ret, err);
+}
+
+int ask_json(const char *server, const char *method, const char *path, struct json **ret,
+             struct strbuf *body, struct error *err)
+{
+    struct http_pool *pool = NULL;
+    if (pool_new(server, &pool, err) < 0)
         return -1;
     int rc = ask(pool, server, method, path, ret, body, err);
+    http_pool_free(pool);
+    return rc;
+}
+
+/* ---- many lines ---- */
+
+struct lines {
+    const char *server;
+    struct strbuf partial; /* a line without its end */
+    int (*on_line)(void *ctx, const struct json *line, struct error *err);
+    void *ctx;
+};
+
+static int take_line(struct lines *l, struct error *err)
+{
+    _cleanup_json_ struct json *root = NULL;
+    if (json_parse(strbuf_str(&l->partial), l->partial.len, &root, NULL) < 0)
+        return ask_misunderstood(l->server, err);
+    strbuf_reset(&l->partial);
+    return l->on_line(l->ctx, root, err);
+}
+
+static int take_data(void *ctx, const void *data, size_t len, struct error *err)
+{
+    struct lines *l = ctx;
+    const char *p = data, *end = p + len;
+    while (p < end) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        strbuf_put(&l->partial, p, (size_t)((newline ? newline : end) - p));
+        if (strbuf_failed(&l->partial))
+            return err_set(err, ERR_NOMEM, "out of memory");
+        if (l->partial.len > ANSWER_MAX)
+            return ask_misunderstood(l->server, err);
+        if (newline && take_line(l, err) < 0)
+            return -1;
+        p = newline ? newline + 1 : end;
+    }
+    return 0;
+}
+
+int ask_lines(const char *server, const char *method, const char *path,
+              int (*on_line)(void *ctx, const struct json *line, struct error *err), void *ctx,
+              struct error *err)
+{
+    _cleanup_response_ struct http_response *response = NULL;
+    _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
+    struct lines l = {.server = server, .on_line = on_line, .ctx = ctx};
+    struct http_pool *pool = NULL;
+    if (put_url(server, path, &url, err) < 0 || pool_new(server, &pool, err) < 0)
+        return -1;
+    const struct http_request request = {
+        .method = method,
+        .url = url.data,
+        .on_data = take_data,
+        .ctx = &l,
+    };
+    int rc = http_perform(pool, &request, &response, err);
+    if (rc < 0 && !response)
+        rc = not_asked(err);
+    else if (rc == 0 && http_status(response) != 200)
+        rc = answer_error(response, server, err);
+    else if (rc == 0 && l.partial.len)
+        rc = ask_misunderstood(server, err);
+    strbuf_done(&l.partial);
     http_pool_free(pool);
     return rc;
 }

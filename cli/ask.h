@@ -18,6 +18,11 @@ const char *ask_server(const char *option);
  * answer is an error with the server's own words. */
 int ask_json(const char *server, const char *method, const char *path, struct json **ret,
              struct strbuf *body, struct error *err);
+/* The same for an answer that is many lines of JSON, given to on_line one by one as they come; a
+ * negative return, with the error set, ends it. An answer that is cut short is an error. */
+int ask_lines(const char *server, const char *method, const char *path,
+              int (*on_line)(void *ctx, const struct json *line, struct error *err), void *ctx,
+              struct error *err);
 /* The answer was not what this program's own server would say. Returns -1. */
 int ask_misunderstood(const char *server, struct error *err);
 

@@ -42,6 +42,7 @@ static const struct route_method table[] = {
     {ROUTE_METRICS, "HEAD", metrics_serve, false},
     {ROUTE_ADMIN_REFERENCE, "DELETE", admin_serve, false},
     {ROUTE_ADMIN_HISTORY, "GET", history_serve, false},
+    {ROUTE_ADMIN_WARM, "POST", warm_serve, false},
 };
 
 const struct route_method *dispatch_find(enum route_kind kind, const char *method)

@@ -265,6 +265,7 @@ enum MHD_Result manifests_begin(struct request *q); /* PUT: manifests_push.c */
 enum MHD_Result uploads_serve(struct request *q);   /* GET, HEAD (status), DELETE (cancel) */
 enum MHD_Result deletes_serve(struct request *q);   /* DELETE of a manifest, tag or blob */
 enum MHD_Result history_serve(struct request *q);   /* GET /admin/v1/history/NAME:TAG */
+enum MHD_Result warm_serve(struct request *q);      /* POST /admin/v1/warm/REFERENCE */
 
 /* ---- access_log.c ------------------------------------------------------------------------------
  */

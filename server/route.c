@@ -17,6 +17,7 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_METRICS] = "metrics",
     [ROUTE_ADMIN_REFERENCE] = "admin_reference",
     [ROUTE_ADMIN_HISTORY] = "admin_history",
+    [ROUTE_ADMIN_WARM] = "admin_warm",
 };
 
 const char *route_name(enum route_kind kind)
@@ -157,7 +158,9 @@ static int parse_admin(const char *rest, struct route *ret, struct error *err)
     if (!strchr(text, '@') && !strchr(slash ? slash : text, ':'))
         return err_set(err, ERR_INVALID, "%s",
                        is_history ? "name the tag as repository:tag"
-                                  : "name what to remove as repository:tag or repository@digest");
+                       : ret->kind == ROUTE_ADMIN_WARM
+                           ? "name what to warm as repository:tag or repository@digest"
+                           : "name what to remove as repository:tag or repository@digest");
     if (reference_parse(text, &ret->ref, err) < 0)
         return -1;
     if (is_history && ret->ref.is_digest)
@@ -180,6 +183,7 @@ int route_parse(const char *path, struct route *ret, struct error *err)
     } admin[] = {
         {"/admin/v1/references/", ROUTE_ADMIN_REFERENCE},
         {"/admin/v1/history/", ROUTE_ADMIN_HISTORY},
+        {"/admin/v1/warm/", ROUTE_ADMIN_WARM},
     };
     *ret = (struct route){0};
     for (unsigned i = 0; i < ARRAY_LEN(fixed); i++)

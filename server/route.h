@@ -28,6 +28,7 @@ enum route_kind {
     ROUTE_METRICS,
     ROUTE_ADMIN_REFERENCE,
     ROUTE_ADMIN_HISTORY,
+    ROUTE_ADMIN_WARM,
     ROUTE_COUNT,
 };
 

@@ -305,6 +305,17 @@ ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, un
     return n;
 }
 
+int reader_wait(struct reader *r, uint64_t seen, unsigned wait_ms, uint64_t *ret_have,
+                struct error *err)
+{
+    if (r->blob) {
+        *ret_have = r->size;
+        return 1;
+    }
+    return transfer_wait(r->transfer, seen, TRANSFER_DONE, clock_monotonic_ms() + wait_ms, ret_have,
+                         err);
+}
+
 void reader_close(struct reader *r)
 {
     if (!r)

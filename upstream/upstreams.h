@@ -83,6 +83,10 @@ int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it);
  * the error says why. */
 ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
                     bool *ret_waiting, struct error *err);
+/* How far the blob is, without reading it: sleeps until more than `seen` bytes from its beginning
+ * could be read, or wait_ms passed. 1 with *ret_have (the size: it is held now), 0, or -1. */
+int reader_wait(struct reader *r, uint64_t seen, unsigned wait_ms, uint64_t *ret_have,
+                struct error *err);
 void reader_close(struct reader *r); /* NULL is fine */
 
 struct upstream_stats {

@@ -66,7 +66,7 @@ class Usage(Case):
         for args in (["--help"], ["-h"], ["help"]):
             done = self.check(*args, out="usage: weighbridge COMMAND")
             for command in ("serve", "config check", "config show", "config reference", "rm", "gc",
-                            "history", "version"):
+                            "history", "warm", "version"):
                 self.assertIn(f"\n  {command} ", done.stdout)
         done = self.run_it()
         self.assertEqual((done.returncode, done.stdout), (2, ""))
@@ -74,7 +74,7 @@ class Usage(Case):
 
     def test_every_command_has_help(self):
         for command in ("serve", "config check", "config show", "config reference", "rm", "gc",
-                        "history", "version"):
+                        "history", "warm", "version"):
             done = self.check(*command.split(), "--help", out=f"usage: weighbridge {command}")
             self.assertIn("--help", done.stdout)
         done = self.check("serve", "--help")
@@ -108,6 +108,7 @@ class Usage(Case):
                 (["gc", "--data", "d", "--grace", "soon"], "--grace soon is no duration"),
                 (["gc", "--data", "d", "--grace", "366d"], "is no duration up to 365d"),
                 (["gc", "--data", "d", "--grace=-1"], "--grace -1 is no duration"),
+                (["warm"], "the REFERENCE to warm is missing"),
                 (["history"], "the REFERENCE, repository:tag, is missing"),
                 (["history", f"a@{DIGEST}"], "a digest never moves"),
                 (["history", "a:b", "--data", "x", "--server", "http://h"], "exclude each other"),

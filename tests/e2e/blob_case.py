@@ -225,14 +225,6 @@ class BlobCase(EndToEnd):
         self.assertIsNotNone(found, f"no metric {name}")
         return int(found[1])
 
-    def until(self, what, condition, timeout=PATIENCE_S):
-        """Polls for something that has no barrier; gives up loudly."""
-        end = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > end:
-                self.fail(f"waited {timeout} s for {what}")
-            time.sleep(0.02)
-
 
 @contextlib.contextmanager
 def in_threads(count, work):

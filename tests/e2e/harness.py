@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.parse
 
@@ -215,6 +216,14 @@ class EndToEnd(unittest.TestCase):
                 self.fail(f"the server ended with {code}; its log:\n{wb.log[-20000:]}")
         finally:
             wb.clean()
+
+    def until(self, what, condition, timeout=120):
+        """Polls for something that has no barrier; gives up loudly."""
+        end = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > end:
+                self.fail(f"waited {timeout} s for {what}")
+            time.sleep(0.02)
 
     def pull_manifest(self, wb, repository, reference):
         """(digest, manifest) of a pull that must succeed."""
