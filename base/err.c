@@ -80,6 +80,7 @@ const char *err_name(enum err_code code)
         [ERR_CONFLICT] = "conflict",   [ERR_UNSUPPORTED] = "unsupported",
         [ERR_CANCELLED] = "cancelled", [ERR_IO] = "io",
         [ERR_NOMEM] = "nomem",         [ERR_INTERNAL] = "internal",
+        [ERR_LOOP] = "loop",
     };
     return (unsigned)code < sizeof(names) / sizeof(names[0]) && names[code] ? names[code]
                                                                             : "internal";

@@ -26,6 +26,7 @@ enum err_code {
     ERR_BUSY,            /* try again later: our own limit was reached */
     ERR_RATE_LIMITED,    /* the upstream said 429 */
     ERR_CONFLICT,        /* clashes with what is already there */
+    ERR_LOOP,            /* asked for by this very server, as its own upstream */
     ERR_UNSUPPORTED,     /* a known request that this version does not do */
     ERR_CANCELLED,       /* stopped because we are shutting down or nobody wants it any more */
     ERR_IO,              /* the local disk or kernel failed */

@@ -24,6 +24,7 @@ static const struct error_answer table[] = {
     [ERR_BUSY] = {503, "UNAVAILABLE", RETRY_BUSY_S, false},
     [ERR_RATE_LIMITED] = {429, "TOOMANYREQUESTS", RETRY_RATE_LIMITED_S, false},
     [ERR_CONFLICT] = {409, "DENIED", 0, false},
+    [ERR_LOOP] = {508, "UNAVAILABLE", 0, false},
     [ERR_UNSUPPORTED] = {400, "UNSUPPORTED", 0, false},
     [ERR_CANCELLED] = {503, "UNAVAILABLE", RETRY_CANCELLED_S, false},
     [ERR_IO] = {500, "UNKNOWN", 0, true},

@@ -17,6 +17,7 @@
 #include "server/framing.h"
 #include "server/names.h"
 #include "server/request.h"
+#include "upstream/loop.h"
 
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
 #define BLOCKED_LONG_US 200000u /* worth resetting the connection's clock */
@@ -221,12 +222,25 @@ static enum MHD_Result finish(struct request *q)
     return MHD_NO;
 }
 
+static enum MHD_Result add_way(void *cls, enum MHD_ValueKind kind, const char *name,
+                               const char *value)
+{
+    (void)kind;
+    if (value && strcasecmp(name, LOOP_HEADER) == 0)
+        loop_add(cls, value);
+    return MHD_YES;
+}
+
 /* Runs a step that may answer, and may block. */
 static enum MHD_Result run(struct request *q, enum MHD_Result (*step)(struct request *q))
 {
     uint64_t begun = clock_monotonic_us();
+    struct loop loop = {0};
+    MHD_get_connection_values(q->connection, MHD_HEADER_KIND, add_way, &loop);
     connection_answers(q);
+    loop_set(&loop);
     enum MHD_Result r = step(q);
+    loop_set(NULL);
     if (!q->counts_body && q->body_length > ACKED_WORTH)
         q->acked_before = acknowledged(q);
     if (clock_monotonic_us() - begun > BLOCKED_LONG_US)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "upstream/http_private.h"
+#include "upstream/loop.h"
 
 /* One http_perform() under way. */
 struct exchange {
@@ -321,6 +322,8 @@ static int put_headers(const struct http_request *q, struct curl_slist **list, s
     if (q->if_range && put_header(list, "If-Range", q->if_range, err) < 0)
         return -1;
     if (q->if_none_match && put_header(list, "If-None-Match", q->if_none_match, err) < 0)
+        return -1;
+    if (q->cdn_loop && put_header(list, LOOP_HEADER, q->cdn_loop, err) < 0)
         return -1;
     if (strcmp(q->method, "POST") == 0) {
         /* Without this, libcurl waits a second for a 100 that many servers never send. */

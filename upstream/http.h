@@ -67,6 +67,7 @@ struct http_request {
     uint64_t range_first;
     uint64_t range_last;       /* inclusive; UINT64_MAX = open end */
     const char *if_range;      /* strong ETag with quotes, NULL = none */
+    const char *cdn_loop;      /* the servers that it came through (loop.h), NULL = not said */
     const char *if_none_match; /* ETag with quotes, NULL = none; 304 is an answer without a body */
     const void *body;          /* POST */
     size_t body_len;

@@ -320,6 +320,8 @@ static enum err_code code_of_status(unsigned status)
         return ERR_NOT_FOUND;
     case 429:
         return ERR_RATE_LIMITED;
+    case 508:
+        return ERR_LOOP;
     default:
         return ERR_UPSTREAM;
     }
@@ -336,6 +338,8 @@ int http_status_error(const struct http_response *r, const char *url, struct err
         text = said;
     if (!*text && code)
         text = code;
+    if (r->status == 508) /* each on the way quotes the next; this is what they all mean */
+        text = "servers have each other for an upstream, in a circle; correct the url of one";
     unsigned wait = http_retry_after(r);
     if (r->status == 429 && wait)
         err_set(err, ERR_RATE_LIMITED, "%s answered 429%s%.300s, try again in %u s", where,

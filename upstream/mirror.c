@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/loop.h"
 #include "upstream/mirror_private.h"
 #include "upstream/upstreams_private.h"
 
@@ -96,6 +97,8 @@ bool mirror_may_be_stale(const struct error *err)
     case ERR_BUSY:
     case ERR_NO_SPACE:
         return true;
+    case ERR_LOOP: /* the upstream's trouble, unless the request has gone round already */
+        return !loop_get().is_closed;
     default:
         return false;
     }
@@ -174,6 +177,7 @@ static int ask_tag(struct mirror *m, const struct question *q, const struct tag 
             return stale(m, q, known, a, err);
         return -1;
     }
+    snprintf(a->warning, sizeof(a->warning), "%s", outcome.stale);
     if (outcome.is_unstored) {
         a->imported = true;
         return pass_through(&outcome, a);
@@ -352,6 +356,7 @@ struct mirror_source {
     struct mirror *mirror;
     struct link link; /* keeps the origin's strings */
     struct digest digest;
+    char way[LOOP_VALUE_MAX];
 };
 
 static int source_locate(void *ctx, struct http_location *ret, struct error *err)
@@ -390,10 +395,12 @@ int mirror_source(struct mirror *m, struct link *link, const struct digest *d,
     s->mirror = m;
     s->link = *link;
     s->digest = *d;
+    const struct loop loop = loop_get();
     *link = (struct link){0};
     *ret = (struct transfer_source){
         .upstream = m->config->prefix,
         .repository = s->link.origin.repo_id,
+        .cdn_loop = loop_value(&loop, s->way),
         .pool = oci_pool(m->oci),
         .retries = m->config->retries,
         .max_connections = m->config->connections_per_blob,

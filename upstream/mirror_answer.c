@@ -204,7 +204,8 @@ static int move(struct mirror *m, const struct question *q, const struct tag *kn
 {
     if (!known || !digest_equal(&known->digest, &held->digest))
         return keep(m, q, held, ret, err);
-    confirm(m, q);
+    if (!*ret->stale) /* else nobody has asked where it comes from */
+        confirm(m, q);
     ret->digest = held->digest;
     return 0;
 }
@@ -222,6 +223,7 @@ static int revalidate(struct mirror *m, const struct question *q, const struct t
         oci_head_manifest(m->oci, q->name.name, q->tag, has ? &known->digest : NULL, 0, &head, err);
     if (rc <= 0)
         return fail(m, q, rc, ret, err);
+    memcpy(ret->stale, head.stale, sizeof(head.stale));
     if (head.digest.alg == DIGEST_NONE)
         return fetch(m, q, NULL, ret, err);
     has = store_manifest_get(m->store, q->name.full, &head.digest, &held, err);

@@ -100,8 +100,9 @@ struct outcome {
     bool is_gone;         /* an error that is the upstream's word on what was asked for */
     /* The disk is full or fails, so this is all there is of it. */
     bool is_unstored;
-    struct manifest manifest; /* owned */
-    uint64_t size;            /* of a blob */
+    char stale[OCI_STALE_MAX]; /* what the upstream says of its own upstream */
+    struct manifest manifest;  /* owned */
+    uint64_t size;             /* of a blob */
 };
 void outcome_done(struct outcome *o);
 #define _cleanup_outcome_ _cleanup_(outcome_done)

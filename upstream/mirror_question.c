@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/loop.h"
 #include "upstream/mirror_private.h"
 
 struct flight {
     struct flight *next;
     struct mirror *mirror;
     struct question question;
+    struct loop loop; /* of who asked first */
     char key[QUESTION_KEY_MAX];
     unsigned users; /* who asks and everybody who waits; the last one frees it */
     bool done;
@@ -80,6 +82,7 @@ static struct flight *add(struct mirror *m, const struct question *q, const char
         return NULL;
     x->mirror = m;
     question_copy(&x->question, q);
+    x->loop = loop_get();
     strcpy(x->key, key);
     x->next = m->flights.first;
     m->flights.first = x;
@@ -152,6 +155,7 @@ static void *thread_main(void *arg)
     struct flight *x = arg;
     struct flights *f = &x->mirror->flights;
     pthread_setname_np(pthread_self(), "question");
+    loop_set(&x->loop);
     answer(x);
     pthread_mutex_lock(&f->lock);
     leave(x);
@@ -210,6 +214,8 @@ int mirror_ask(struct mirror *m, const struct question *q, uint64_t patience_ms,
     char key[QUESTION_KEY_MAX];
     int rc = 0;
     bool is_mine = false;
+    if (loop_check(m->config->prefix, err) < 0)
+        return -1;
     question_key(q, key);
     pthread_mutex_lock(&f->lock);
     struct flight *x = find(f, key);

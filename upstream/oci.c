@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "upstream/loop.h"
 #include "upstream/oci_private.h"
 
 /* ---- one registry ---------------------------------------------------------------------------- */
@@ -194,7 +195,7 @@ static int on_data(void *ctx, const void *data, size_t len, struct error *err)
 /* Whether the upstream is at fault, as opposed to the request. */
 static bool is_failure(unsigned status)
 {
-    return status == 429 || status >= 500;
+    return status == 429 || (status >= 500 && status != 508);
 }
 
 static void count_failure(struct oci *o, const struct request *x, struct error *why)
@@ -208,11 +209,14 @@ static int send_once(struct oci *o, struct request *x, struct http_response **re
                      struct error *err)
 {
     const struct oci_question *q = x->q;
+    const struct loop loop = loop_get();
+    char way[LOOP_VALUE_MAX];
     struct http_request http = {.method = q->method,
                                 .url = x->url,
                                 .authorization = x->authorization,
                                 .accept = q->accept,
                                 .if_none_match = q->if_none_match,
+                                .cdn_loop = x->is_foreign ? NULL : loop_value(&loop, way),
                                 .max_body = q->max_body,
                                 .deadline_ms = q->deadline_ms};
     if (q->only_header && strcmp(q->method, "GET") == 0) {

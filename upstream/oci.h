@@ -35,10 +35,16 @@ void oci_breaker_stats(struct oci *o, struct breaker_stats *ret);
 /* `name` is the upstream's own ("library/alpine"). All the manifest types are always asked for,
  * whatever our client asked us for: one tag has one digest. */
 
+/* A registry that is a server like this one says in a Warning when it could not ask its own
+ * upstream: that text, without secrets; "" = it did not. */
+#define OCI_STALE_MAX 300
+#define STALE_TEXT "served from the store, " /* how it begins */
+
 struct oci_head {
     struct digest digest; /* alg NONE: the upstream did not say */
     char media_type[256];
     uint64_t size; /* UINT64_MAX: not said */
+    char stale[OCI_STALE_MAX];
 };
 /* What a tag names now. One HEAD, conditional when `known` is given. deadline_ms (monotonic, 0 =
  * none) bounds the whole of it. 1 and *ret, 0 no such tag or repository, -1. */

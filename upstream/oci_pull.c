@@ -36,6 +36,26 @@ static bool is_html(const char *type)
 
 /* ---- manifests ------------------------------------------------------------------------------- */
 
+static void read_stale(const struct oci_answer *a, char ret[static OCI_STALE_MAX])
+{
+    static const char begin[] = "299 - \"", ours[] = STALE_TEXT;
+    const char *p = http_header(a->r, "Warning");
+    size_t n = 0;
+    ret[0] = '\0';
+    if (!p || strncmp(p, begin, strlen(begin)) != 0)
+        return;
+    p += strlen(begin);
+    if (strncmp(p, ours, strlen(ours)) != 0)
+        return;
+    for (; *p && *p != '"' && n + 1 < OCI_STALE_MAX; p++) {
+        if (*p == '\\' && p[1])
+            p++;
+        ret[n++] = *p;
+    }
+    ret[n] = '\0';
+    oci_clean_text(ret);
+}
+
 /* A type that says nothing: then what the document says of itself counts. */
 static bool is_vague(const char *type)
 {
@@ -163,6 +183,7 @@ static int read_head(const struct oci_answer *a, struct oci_head *ret, struct er
     if (type && strlen(type) < sizeof(h.media_type))
         memcpy(h.media_type, type, strlen(type) + 1);
     h.media_type[strcspn(h.media_type, "; \t")] = '\0';
+    read_stale(a, h.stale);
     *ret = h;
     return 1;
 }
@@ -191,6 +212,7 @@ int oci_head_manifest(struct oci *o, const char *name, const char *tag, const st
         return head_by_get(o, name, tag, deadline_ms, ret, err);
     if (status == 304 && known) {
         *ret = (struct oci_head){.digest = *known, .size = UINT64_MAX};
+        read_stale(&a, ret->stale);
         return 1;
     }
     if (status != 200)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/loop.h"
 #include "upstream/upstreams_private.h"
 
 /* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
@@ -155,6 +156,8 @@ static int join(struct upstreams *u, const char *repository, struct link *link,
     struct transfer_source source = {0};
     uint64_t size = link->size, have;
     bool claimed = link->claimed;
+    if (loop_check(link->origin.upstream, err) < 0)
+        return -1;
     bool running = transfer_find(u->transfers, d, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
     if (!running && (source_make(u, link, d, &source, err) < 0 ||

@@ -63,6 +63,8 @@ enum transfer_state { /* ordered; only grows */
 struct transfer_source {
     const char *upstream;   /* its prefix, for metrics and logs; lives as long as the source */
     const char *repository; /* of a registry, that the bytes are asked for in; likewise; or NULL */
+    const char
+        *cdn_loop; /* for requests to the location's own origin (loop.h); likewise; or NULL */
     struct http_pool *pool;
     unsigned retries;
     unsigned max_connections; /* ranged ones at once for this blob; 0 or 1 = one */

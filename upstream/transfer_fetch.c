@@ -250,7 +250,8 @@ static enum outcome judge_status(const struct transfer *x, const struct aim *a,
     case 416:
         return OUT_FATAL;
     default:
-        return status == 408 || status == 429 || status >= 500 ? OUT_RETRY : OUT_FATAL;
+        return status == 408 || status == 429 || (status >= 500 && status != 508) ? OUT_RETRY
+                                                                                  : OUT_FATAL;
     }
 }
 
@@ -284,11 +285,12 @@ static int perform(struct fetch *f, const struct aim *a, struct http_response **
         end = f->at + BOUNDED_RANGE;
     bool closed = bounded || end < x->size;
     f->expected = end;
+    bool is_own = http_same_origin(a->base, a->url);
     struct http_request q = {
         .method = "GET",
         .url = a->url,
-        .authorization =
-            a->authorization && http_same_origin(a->base, a->url) ? a->authorization : NULL,
+        .authorization = is_own ? a->authorization : NULL,
+        .cdn_loop = is_own ? x->source.cdn_loop : NULL,
         .has_range = f->at > 0 || closed,
         .range_first = f->at,
         .range_last = closed ? end - 1 : UINT64_MAX,
