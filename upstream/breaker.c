@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "upstream/http.h"
+
 #define DEFAULT_THRESHOLD 5u
 #define PAUSE_FIRST_MS 1000u
 #define PAUSE_MAX_MS 60000u
@@ -111,10 +113,20 @@ static void succeeded(struct breaker *b)
     b->pause_ms = 0;
 }
 
+/* Until when the upstream wants to be left alone; 0: it did not say. One answer must not shut it
+ * out for a day. */
+static uint64_t asked_until_ms(uint64_t now_ms, const struct error *why)
+{
+    unsigned longest =
+        why->code == ERR_RATE_LIMITED ? HTTP_WAIT_LIMITED_MAX_S : HTTP_WAIT_FAILED_MAX_S;
+    unsigned s = why->retry_after < longest ? why->retry_after : longest;
+    return s ? now_ms + s * 1000ull : 0;
+}
+
 static void failed(struct breaker *b, uint64_t now_ms, const struct error *why)
 {
     bool was_open = b->open;
-    uint64_t asked_until = why->retry_after ? now_ms + (uint64_t)why->retry_after * 1000u : 0;
+    uint64_t asked_until = asked_until_ms(now_ms, why);
     b->why = *why;
     if (b->failures < b->threshold)
         b->failures++;

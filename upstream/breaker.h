@@ -6,12 +6,14 @@
  *
  * It opens after `threshold` failures in a row without a success, at once after a request that
  * waited for its whole time limit (ERR_TIMEOUT), and for as long as a 429 or 503 with Retry-After
- * says. The pause doubles with each failed trial from 1 s to 60 s, less up to a quarter by chance.
- * Only the upstream's own failures count (refused, reset, timed out, TLS, 5xx, 429); an answer like
- * 404 or 401 is a success of the connection. Requests that passed before it opened may report
- * later: a success closes it (unless it was asked to wait), a failure does not lengthen the pause.
- * Tell the outcome when the answer's header is there: a trial keeps the others out until then, a
- * minute at the most. Thread-safe; time is clock_monotonic_ms().
+ * says: of a 429 (ERR_RATE_LIMITED) for HTTP_WAIT_LIMITED_MAX_S at the most, else for
+ * HTTP_WAIT_FAILED_MAX_S (upstream/http.h), and then a trial decides. The pause doubles with each
+ * failed trial from 1 s to 60 s, less up to a quarter by chance. Only the upstream's own failures
+ * count (refused, reset, timed out, TLS, 5xx, 429); an answer like 404 or 401 is a success of the
+ * connection. Requests that passed before it opened may report later: a success closes it (unless
+ * it was asked to wait), a failure does not lengthen the pause. Tell the outcome when the answer's
+ * header is there: a trial keeps the others out until then, a minute at the most. Thread-safe; time
+ * is clock_monotonic_ms().
  */
 #ifndef WB_UPSTREAM_BREAKER_H
 #define WB_UPSTREAM_BREAKER_H

@@ -426,7 +426,7 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         strcmp(q->method, "POST") != 0 && strcmp(q->method, "DELETE") != 0)
         return err_set(err, ERR_INTERNAL, "no method %.20s", q->method);
     log_url(q->url, x.where, sizeof(x.where));
-    if (http_pool_take(p, q->spare, q->cancel, &x.curl, err) < 0)
+    if (http_pool_take_until(p, q->spare, q->deadline_ms, q->cancel, &x.curl, err) < 0)
         return err_wrap(err, "%s", x.where);
     _cleanup_response_ struct http_response *r = calloc(1, sizeof(*r));
     int rc;

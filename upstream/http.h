@@ -22,6 +22,12 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 
+/* The longest that an upstream can have us stay away, whatever its Retry-After says: after a 429
+ * the window in which Docker Hub counts pulls; after anything else, which tells of a moment and not
+ * of a quota, five minutes, and then somebody tries. */
+#define HTTP_WAIT_LIMITED_MAX_S 21600u
+#define HTTP_WAIT_FAILED_MAX_S 300u
+
 struct http_pool;
 
 struct http_options {
@@ -85,7 +91,9 @@ struct http_request {
 
     bool spare; /* only while a quarter of the pool's places is free and nobody waits; else ERR_BUSY
                  */
-    uint64_t deadline_ms;      /* monotonic; ERR_TIMEOUT when it has not ended by then. 0 = none */
+    /* Monotonic; when it has not ended by then ERR_TIMEOUT, or ERR_BUSY when there was no place for
+     * it. 0 = none. */
+    uint64_t deadline_ms;
     const atomic_bool *cancel; /* looked at about once a second and at each chunk; NULL = never */
 };
 
@@ -116,7 +124,8 @@ bool http_content_length(const struct http_response *r, uint64_t *ret);
 bool http_content_range(const struct http_response *r, uint64_t *ret_first, uint64_t *ret_last,
                         uint64_t *ret_size);
 const struct strbuf *http_body(const struct http_response *r);
-/* Retry-After in seconds or the t= of a RateLimit header with r=0; 0 when absent. */
+/* Retry-After in seconds or the t= of a RateLimit header with r=0; 0 when absent. At most
+ * HTTP_WAIT_LIMITED_MAX_S of a 429, HTTP_WAIT_FAILED_MAX_S of another answer. */
 unsigned http_retry_after(const struct http_response *r);
 
 /* Turns a status that is no success into an error: 401 ERR_UNAUTHORIZED, 403 ERR_DENIED, 404

@@ -184,12 +184,12 @@ int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
     return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : 0;
 }
 
-static int none_free(const struct http_pool *p, struct error *err)
+static int none_free(const struct http_pool *p, uint64_t waited_ms, struct error *err)
 {
     return err_set(err, ERR_BUSY,
-                   "no connection became free within %" PRIu64
+                   "no connection became free within %" PRIu64 ".%" PRIu64
                    " s: all %u are in use (upstreams[].max_connections)",
-                   p->stall_timeout_s, p->max);
+                   waited_ms / 1000, waited_ms % 1000 / 100, p->max);
 }
 
 /* Under p->lock. */
@@ -233,21 +233,25 @@ static void wait_for_place(struct http_pool *p, const atomic_bool *cancel, uint6
     }
 }
 
-int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel, CURL **ret,
-                   struct error *err)
+int http_pool_take_until(struct http_pool *p, bool spare, uint64_t deadline_ms,
+                         const atomic_bool *cancel, CURL **ret, struct error *err)
 {
     CURL *curl = NULL;
+    uint64_t start_ms = clock_monotonic_ms(), end_ms = start_ms + p->stall_timeout_s * 1000;
+    if (deadline_ms && deadline_ms < end_ms)
+        end_ms = deadline_ms;
     pthread_mutex_lock(&p->lock);
     if (spare && !has_spare(p)) {
         pthread_mutex_unlock(&p->lock);
         return err_set(err, ERR_BUSY, "no connection is to spare");
     }
-    wait_for_place(p, cancel, clock_monotonic_ms() + p->stall_timeout_s * 1000);
+    wait_for_place(p, cancel, end_ms);
     bool cancelled = http_pool_is_cancelled(p, cancel);
     if (cancelled || p->running >= p->max) {
         pthread_cond_signal(&p->freed); /* the wake-up may have been for another one */
         pthread_mutex_unlock(&p->lock);
-        return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : none_free(p, err);
+        return cancelled ? err_set(err, ERR_CANCELLED, "cancelled")
+                         : none_free(p, clock_monotonic_ms() - start_ms, err);
     }
     p->running++;
     if (p->n_idle)

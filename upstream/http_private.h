@@ -13,7 +13,7 @@
 #define HTTP_HEADER_MAX (256u << 10)
 /* Error bodies are only read for their text. */
 #define HTTP_ERROR_BODY_MAX (64u << 10)
-/* No upstream makes us wait longer than this, whatever it says. */
+/* Longer waits are not told apart. */
 #define HTTP_RETRY_AFTER_MAX 86400u
 /* An answer that drips must not hold its place for ever: so many stall timeouts long, it has to
  * bring so many bytes a second. */
@@ -43,9 +43,15 @@ struct http_pool {
 
 bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel);
 /* Waits for a place, which downloads may hold for hours, and takes a handle, a used one if there is
- * one. ERR_BUSY: there was none for stall_timeout, or, when only a spare one will do, now. */
-int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel, CURL **ret,
-                   struct error *err);
+ * one. ERR_BUSY: there was none for stall_timeout, or by deadline_ms (monotonic, 0 = none), or,
+ * when only a spare one will do, now. */
+int http_pool_take_until(struct http_pool *p, bool spare, uint64_t deadline_ms,
+                         const atomic_bool *cancel, CURL **ret, struct error *err);
+static inline int http_pool_take(struct http_pool *p, bool spare, const atomic_bool *cancel,
+                                 CURL **ret, struct error *err)
+{
+    return http_pool_take_until(p, spare, 0, cancel, ret, err);
+}
 /* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
  * behind and then refuses CURLOPT_BUFFERSIZE. */
 void http_pool_give(struct http_pool *p, CURL *curl, bool reusable);

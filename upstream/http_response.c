@@ -174,7 +174,8 @@ unsigned http_retry_after(const struct http_response *r)
     }
     if (seconds == 0 && (text = http_header(r, "RateLimit")))
         seconds = http_parse_rate_limit(text);
-    return seconds < HTTP_RETRY_AFTER_MAX ? (unsigned)seconds : HTTP_RETRY_AFTER_MAX;
+    unsigned longest = r->status == 429 ? HTTP_WAIT_LIMITED_MAX_S : HTTP_WAIT_FAILED_MAX_S;
+    return seconds < longest ? (unsigned)seconds : longest;
 }
 
 /* `HTTP/1.1 200 OK` */
@@ -341,9 +342,9 @@ int http_status_error(const struct http_response *r, const char *url, struct err
     if (r->status == 508) /* each on the way quotes the next; this is what they all mean */
         text = "servers have each other for an upstream, in a circle; correct the url of one";
     unsigned wait = http_retry_after(r);
-    if (r->status == 429 && wait)
-        err_set(err, ERR_RATE_LIMITED, "%s answered 429%s%.300s, try again in %u s", where,
-                *text ? ": " : "", text, wait);
+    if (wait)
+        err_set(err, code_of_status(r->status), "%s answered %u%s%.300s, try again in %u s", where,
+                r->status, *text ? ": " : "", text, wait);
     else
         err_set(err, code_of_status(r->status), "%s answered %u%s%.300s", where, r->status,
                 *text ? ": " : "", text);

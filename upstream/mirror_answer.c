@@ -48,12 +48,19 @@ static int remember(struct mirror *m, const struct question *q, const struct out
 
 /* rc is what asking gave, and not success: whether it is the upstream's word on what was asked for.
  */
-static int fail(struct mirror *m, const struct question *q, int rc, struct outcome *ret,
-                struct error *err)
+static int judge(struct mirror *m, const struct question *q, int rc, struct outcome *ret,
+                 struct error *err)
 {
     if (rc == 0)
         mirror_no_such(m, q, err);
     ret->is_gone = err->code == ERR_NOT_FOUND || err->code == ERR_DENIED;
+    return -1;
+}
+
+static int fail(struct mirror *m, const struct question *q, int rc, struct outcome *ret,
+                struct error *err)
+{
+    judge(m, q, rc, ret, err);
     return ret->is_gone ? remember(m, q, ret, err) : -1;
 }
 
@@ -131,6 +138,20 @@ static int keep(struct mirror *m, const struct question *q, const struct manifes
     return rc;
 }
 
+/* The same, but whoever waits for it gets it also when it can not be stored. Takes it over. */
+static int keep_or_pass(struct mirror *m, const struct question *q, struct manifest *manifest,
+                        struct outcome *ret, struct error *err)
+{
+    int rc = keep(m, q, manifest, ret, err);
+    if (rc < 0 && is_our_disk(err)) {
+        *ret = (struct outcome){
+            .is_unstored = true, .digest = manifest->digest, .manifest = *manifest};
+        return 0;
+    }
+    manifest_done(manifest);
+    return rc;
+}
+
 static int fetch(struct mirror *m, const struct question *q, const struct digest *digest,
                  struct outcome *ret, struct error *err)
 {
@@ -139,17 +160,7 @@ static int fetch(struct mirror *m, const struct question *q, const struct digest
         oci_get_manifest(m->oci, q->name.name, digest ? NULL : q->tag, digest, 0, &manifest, err);
     if (rc == 0 && digest && q->kind == ASK_TAG) /* it has moved on meanwhile */
         return fetch(m, q, NULL, ret, err);
-    if (rc <= 0)
-        return fail(m, q, rc, ret, err);
-    rc = keep(m, q, &manifest, ret, err);
-    if (rc < 0 && is_our_disk(err)) {
-        /* Whoever waits for it gets it all the same. */
-        *ret =
-            (struct outcome){.is_unstored = true, .digest = manifest.digest, .manifest = manifest};
-        return 0;
-    }
-    manifest_done(&manifest);
-    return rc;
+    return rc <= 0 ? judge(m, q, rc, ret, err) : keep_or_pass(m, q, &manifest, ret, err);
 }
 
 /* ---- tags ------------------------------------------------------------------------------------ */
@@ -174,18 +185,10 @@ static void confirm(struct mirror *m, const struct question *q)
 }
 
 /* The upstream has no such tag (any more). */
-static int drop(struct mirror *m, const struct question *q, const struct tag *known,
-                struct outcome *ret, struct error *err)
+static int drop(struct mirror *m, const struct question *q, struct outcome *ret, struct error *err)
 {
     struct reference r = {.is_digest = false};
     char source[128];
-    if (is_local(m, q)) {
-        confirm(m, q);
-        *ret = (struct outcome){.digest = known->digest};
-        return 0;
-    }
-    if (m->config->on_gone == GONE_KEEP)
-        return -1;
     strcpy(r.repository, q->name.full);
     strcpy(r.as_given, q->name.full);
     strcpy(r.tag, q->tag);
@@ -222,7 +225,7 @@ static int revalidate(struct mirror *m, const struct question *q, const struct t
     int rc =
         oci_head_manifest(m->oci, q->name.name, q->tag, has ? &known->digest : NULL, 0, &head, err);
     if (rc <= 0)
-        return fail(m, q, rc, ret, err);
+        return judge(m, q, rc, ret, err);
     memcpy(ret->stale, head.stale, sizeof(head.stale));
     if (head.digest.alg == DIGEST_NONE)
         return fetch(m, q, NULL, ret, err);
@@ -232,6 +235,29 @@ static int revalidate(struct mirror *m, const struct question *q, const struct t
     rc = has < 0 ? -1 : move(m, q, known, &held, ret, err);
     manifest_done(&held);
     return rc;
+}
+
+/* The upstream says, as far as one can tell, that a tag that is here has gone. A proxy that broke,
+ * or a url that leads elsewhere, says the same, so it is asked once more in a way that the two can
+ * be told apart by. */
+static int confirm_gone(struct mirror *m, const struct question *q, const struct tag *known,
+                        struct outcome *ret, struct error *err)
+{
+    struct manifest manifest = {0};
+    if (is_local(m, q)) {
+        confirm(m, q);
+        *ret = (struct outcome){.digest = known->digest};
+        return 0;
+    }
+    if (m->config->on_gone == GONE_KEEP)
+        return remember(m, q, ret, err);
+    int rc = oci_confirm_manifest(m->oci, q->name.name, q->tag, 0, &manifest, err);
+    if (rc > 0) /* some registries do not know HEAD */
+        return keep_or_pass(m, q, &manifest, ret, err);
+    judge(m, q, rc, ret, err);
+    if (ret->is_gone || err->code == ERR_UPSTREAM)
+        remember(m, q, ret, err);
+    return ret->is_gone ? drop(m, q, ret, err) : -1;
 }
 
 static int answer_tag(struct mirror *m, const struct question *q, struct outcome *ret,
@@ -246,9 +272,9 @@ static int answer_tag(struct mirror *m, const struct question *q, struct outcome
     /* Of a repository that is not here no manifest can be, so the first request gets it; else a
      * HEAD, which Docker Hub does not count, finds out whether it is here. */
     int rc = here ? revalidate(m, q, known ? &tag : NULL, ret, err) : fetch(m, q, NULL, ret, err);
-    if (rc < 0 && ret->is_gone && known)
-        return drop(m, q, &tag, ret, err);
-    return rc;
+    if (rc == 0 || !ret->is_gone)
+        return rc;
+    return known ? confirm_gone(m, q, &tag, ret, err) : remember(m, q, ret, err);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -256,7 +282,8 @@ static int answer_tag(struct mirror *m, const struct question *q, struct outcome
 static int answer_manifest(struct mirror *m, const struct question *q, struct outcome *ret,
                            struct error *err)
 {
-    return fetch(m, q, &q->digest, ret, err);
+    int rc = fetch(m, q, &q->digest, ret, err);
+    return rc < 0 && ret->is_gone ? remember(m, q, ret, err) : rc;
 }
 
 static int answer_blob(struct mirror *m, const struct question *q, struct outcome *ret,

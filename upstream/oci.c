@@ -198,11 +198,29 @@ static bool is_failure(unsigned status)
     return status == 429 || (status >= 500 && status != 508);
 }
 
+static bool is_late(const struct request *x, uint64_t ms)
+{
+    return x->q->deadline_ms && clock_monotonic_ms() + ms >= x->q->deadline_ms;
+}
+
 static void count_failure(struct oci *o, const struct request *x, struct error *why)
 {
     oci_clean_text(why->text);
-    if (!x->is_foreign)
-        breaker_failure(o->breaker, clock_monotonic_ms(), why);
+    if (x->is_foreign)
+        return;
+    struct error told = *why;
+    /* It may be the caller's time that was short, a login may have used it up: one such failure
+     * among others. */
+    if (told.code == ERR_TIMEOUT && is_late(x, 1))
+        told.code = ERR_UPSTREAM;
+    breaker_failure(o->breaker, clock_monotonic_ms(), &told);
+}
+
+static int out_of_time(const char *url, struct error *err)
+{
+    char where[512];
+    return err_set(err, ERR_TIMEOUT, "%s: no time was left to ask",
+                   log_url(url, where, sizeof(where)));
 }
 
 static int send_once(struct oci *o, struct request *x, struct http_response **ret,
@@ -226,6 +244,8 @@ static int send_once(struct oci *o, struct request *x, struct http_response **re
         http.ctx = x;
     }
     x->cut_off = false;
+    if (is_late(x, 0))
+        return out_of_time(x->url, err);
     if (!x->is_foreign && breaker_enter(o->breaker, clock_monotonic_ms(), err) < 0)
         return -1;
     struct error why = ERROR_INIT;
@@ -263,8 +283,7 @@ static int send(struct oci *o, struct request *x, struct http_response **ret, st
     for (unsigned attempt = 0;; attempt++) {
         struct error why = ERROR_INIT;
         int rc = send_once(o, x, ret, &why);
-        bool is_late = x->q->deadline_ms && clock_monotonic_ms() + 200 >= x->q->deadline_ms;
-        if (attempt == retries || is_late || !is_passing(rc, *ret, &why)) {
+        if (attempt == retries || is_late(x, 200) || !is_passing(rc, *ret, &why)) {
             if (rc < 0 && err)
                 *err = why;
             return rc;
@@ -318,7 +337,8 @@ static int send_logged_in(struct oci *o, struct request *x, struct http_response
     _cleanup_free_ char *header = NULL;
     if (!scope)
         return err_set(err, ERR_NOMEM, "out of memory for a scope");
-    if (oci_auth_header(o->auth, scope, &header, err) < 0)
+    uint64_t deadline_ms = x->q->deadline_ms;
+    if (oci_auth_header_until(o->auth, scope, deadline_ms, &header, err) < 0)
         return oci_login_failed(o, err);
     for (unsigned attempt = 0;; attempt++) {
         char *next = NULL;
@@ -329,7 +349,7 @@ static int send_logged_in(struct oci *o, struct request *x, struct http_response
             return -1;
         if (!is_challenge(*ret))
             break;
-        rc = oci_auth_challenged(o->auth, scope, header, *ret, &next, err);
+        rc = oci_auth_challenged_until(o->auth, scope, header, *ret, deadline_ms, &next, err);
         if (rc > 0 && attempt == 2) {
             free(next);
             rc = err_set(err, ERR_UPSTREAM, "it refuses every token that it sends us for");
@@ -436,10 +456,45 @@ static bool is_page(const struct http_response *r)
     return type && strncasecmp(type, "text/html", 9) == 0;
 }
 
+/* The specification wants capital letters and underscores; "NOT_FOUND" is Harbor's, and so on. */
+static bool is_error_code(const char *code)
+{
+    return code && *code && strspn(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == strlen(code);
+}
+
+bool oci_is_own_word(const struct oci_answer *a)
+{
+    const struct strbuf *body = http_body(a->r);
+    _cleanup_json_ struct json *root = NULL;
+    if (is_page(a->r))
+        return false;
+    if (http_header(a->r, "Docker-Distribution-Api-Version"))
+        return true;
+    if (json_parse(strbuf_str(body), body->len, &root, NULL) < 0)
+        return false;
+    return is_error_code(json_str(json_get(json_first(json_get(root, "errors")), "code")));
+}
+
+/* The registry sent us to another host, which wants to know who we are. It gets none of our logins,
+ * as those are for the registry. */
+static int strange_login(struct oci *o, const struct oci_answer *a, struct error *err)
+{
+    _cleanup_free_ char *host = http_host(a->url);
+    err_set(err, ERR_UPSTREAM,
+            "upstream %s redirects to %s, which answered %u and wants a login of its own; ours is "
+            "for %s only: make %s an upstream with its own login, or have the registry redirect to "
+            "signed URLs",
+            o->config->prefix, host ? host : "another host", http_status(a->r), o->config->prefix,
+            host ? host : "it");
+    return -1;
+}
+
 int oci_refusal(struct oci *o, const struct oci_answer *a, struct error *err)
 {
     struct error why = ERROR_INIT;
     unsigned status = http_status(a->r);
+    if (a->is_foreign && is_challenge(a->r))
+        return strange_login(o, a, err);
     if (status < 400)
         return oci_broken(a, err, "answered %u, which is no answer to this question", status);
     http_status_error(a->r, a->url, &why);

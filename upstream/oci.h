@@ -57,13 +57,19 @@ int oci_head_manifest(struct oci *o, const char *name, const char *tag, const st
 int oci_get_manifest(struct oci *o, const char *name, const char *tag, const struct digest *digest,
                      uint64_t deadline_ms, struct manifest *ret, struct error *err);
 
+/* As oci_get_manifest() of a tag, but 0, ERR_DENIED and ERR_NOT_FOUND only when it is recognisably
+ * the registry that says so: what is known of a tag can go on the strength of that. Another 404 or
+ * 403, of a proxy that broke or a url that leads elsewhere, is ERR_UPSTREAM. */
+int oci_confirm_manifest(struct oci *o, const char *name, const char *tag, uint64_t deadline_ms,
+                         struct manifest *ret, struct error *err);
+
 /* Whether the repository has the blob: 1 and its size, 0, -1. */
 int oci_head_blob(struct oci *o, const char *name, const struct digest *d, uint64_t *ret_size,
                   struct error *err);
 
 /* The referrers of a subject: by the API, or where the registry has none (404) by the fallback tag;
- * over all its pages, at most 10,000. Descriptors are checked for form. 1, 0 none or unknown, -1.
- */
+ * over all its pages, at most 10,000. Descriptors are checked for form. 1, 0 none or unknown, as
+ * the registry itself says (oci_confirm_manifest()), -1. */
 int oci_referrers(struct oci *o, const char *name, const struct digest *subject,
                   struct referrer_list *ret, struct error *err);
 

@@ -43,6 +43,11 @@ struct grant {
 struct asker {
     struct asker *next;
     struct grant *grant;
+    enum {
+        ASKER_TOLD,    /* by its challenge */
+        ASKER_GUESSED, /* as it wanted one for other scopes */
+        ASKER_VAIN,    /* guessed, and the token server would not: the registry has to say */
+    } how;
     char scope[];
 };
 
@@ -57,7 +62,9 @@ struct oci_auth {
     struct grant *grants;
     struct asker *askers; /* the last used one first */
     unsigned n_askers;
-    bool basic; /* the registry wants Basic where it has not named a token server */
+    char *realm, *service; /* of the last challenge that brought a token for just the scope that was
+                              asked for; realm NULL: none, service may be NULL */
+    bool basic;            /* the registry wants Basic where it has not named a token server */
 };
 
 static int make_breaker(struct oci_auth *a, struct error *err)
@@ -182,7 +189,7 @@ static void drop_last_asker(struct oci_auth *a)
 }
 
 /* From here on this scope is asked for with this grant. */
-static int remember(struct oci_auth *a, const char *scope, struct grant *g)
+static int remember(struct oci_auth *a, const char *scope, struct grant *g, int how)
 {
     struct asker *k = take_asker(a, scope);
     if (k) {
@@ -194,6 +201,7 @@ static int remember(struct oci_auth *a, const char *scope, struct grant *g)
         memcpy(k->scope, scope, len);
     }
     k->grant = g;
+    k->how = how;
     g->refs++;
     if (a->n_askers == ASKERS_MAX)
         drop_last_asker(a);
@@ -211,6 +219,8 @@ void oci_auth_free(struct oci_auth *a)
     breaker_free(a->breaker);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
+    free(a->realm);
+    free(a->service);
     free(a->url);
     free(a->host);
     free(a);
@@ -413,6 +423,64 @@ static int give_bearer(const char *token, char **ret, struct error *err)
     return 1;
 }
 
+/* The grant to ask with, which is referenced then: what the registry wanted for this scope, or else
+ * what it may want, going by others. NULL: nothing is known, or no memory, and then the registry
+ * will say. */
+static struct grant *grant_of(struct oci_auth *a, const char *scope, bool *ret_guessed)
+{
+    pthread_mutex_lock(&a->lock);
+    struct asker *k = take_asker(a, scope);
+    struct grant *g = NULL;
+    *ret_guessed = false;
+    if (k) {
+        put_asker_first(a, k);
+        *ret_guessed = k->how == ASKER_GUESSED;
+        g = k->how == ASKER_VAIN ? NULL : k->grant;
+        if (g)
+            g->refs++;
+    } else if (a->realm && (g = grant_for(a, a->realm, a->service, scope))) {
+        *ret_guessed = true;
+        remember(a, scope, g, ASKER_GUESSED);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return g;
+}
+
+/* A guess was wrong. */
+static void give_up_guess(struct oci_auth *a, const char *scope)
+{
+    pthread_mutex_lock(&a->lock);
+    for (struct asker *k = a->askers; k; k = k->next)
+        if (k->how == ASKER_GUESSED && strcmp(k->scope, scope) == 0)
+            k->how = ASKER_VAIN;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* 1 got one, 0 go on without, -1. */
+static int header_of_grant(struct oci_auth *a, const char *scope, const struct oci_credential *c,
+                           uint64_t deadline_ms, char **ret, struct error *err)
+{
+    bool guessed;
+    struct grant *g = grant_of(a, scope, &guessed);
+    if (!g)
+        return 0;
+    struct error why = ERROR_INIT;
+    int rc = use(a, g, NULL, c, deadline_ms, ret, &why);
+    pthread_mutex_lock(&a->lock);
+    grant_unref(a, g);
+    pthread_mutex_unlock(&a->lock);
+    if (rc == 1)
+        return 1;
+    if (guessed && rc == 0)
+        give_up_guess(a, scope);
+    bool no_time = deadline_ms && clock_monotonic_ms() >= deadline_ms;
+    if (guessed && !no_time && why.code != ERR_NOMEM && why.code != ERR_CANCELLED)
+        return 0; /* nobody has said that it takes a token */
+    if (err)
+        *err = why;
+    return -1;
+}
+
 int oci_auth_header_until(struct oci_auth *a, const char *scope, uint64_t deadline_ms, char **ret,
                           struct error *err)
 {
@@ -421,22 +489,12 @@ int oci_auth_header_until(struct oci_auth *a, const char *scope, uint64_t deadli
         return -1;
     if (c.registry_token)
         return give_bearer(c.registry_token, ret, err) < 0 ? -1 : 0;
+    int rc = header_of_grant(a, scope, &c, deadline_ms, ret, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
     pthread_mutex_lock(&a->lock);
     bool basic = a->basic;
-    struct asker *k = take_asker(a, scope);
-    struct grant *g = k ? k->grant : NULL;
-    if (k) {
-        g->refs++;
-        put_asker_first(a, k);
-    }
     pthread_mutex_unlock(&a->lock);
-    if (g) {
-        int rc = use(a, g, NULL, &c, deadline_ms, ret, err);
-        pthread_mutex_lock(&a->lock);
-        grant_unref(a, g);
-        pthread_mutex_unlock(&a->lock);
-        return rc == 1 ? 0 : -1;
-    }
     if (basic && has_password(&c))
         return give_basic(&c, ret, err) < 0 ? -1 : 0;
     *ret = NULL;
@@ -471,10 +529,26 @@ static int answer_basic(struct oci_auth *a, const char *scope, const char *sent,
         return no_use(a, err, "refuses the user name or the password");
     pthread_mutex_lock(&a->lock);
     a->basic = true;
+    free(TAKE_PTR(a->realm));
     drop_asker(a, take_asker(a, scope));
     pthread_mutex_unlock(&a->lock);
     *ret = TAKE_PTR(header);
     return 1;
+}
+
+/* Other scopes will want their tokens from there. A wrong guess costs one request, so running out
+ * of memory is none of the caller's business. Under the lock. */
+static void learn(struct oci_auth *a, const struct grant *g)
+{
+    char *realm = strdup(g->realm), *service = NULL;
+    if (!realm || !copy(g->service, &service)) {
+        free(realm);
+        return;
+    }
+    free(a->realm);
+    free(a->service);
+    a->realm = realm;
+    a->service = service;
 }
 
 static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent,
@@ -498,7 +572,7 @@ static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent
     const char *wanted = b->scope && *b->scope ? b->scope : scope;
     pthread_mutex_lock(&a->lock);
     struct grant *g = grant_for(a, realm, b->service, wanted);
-    int rc = g && remember(a, scope, g) == 0 ? 0 : -1;
+    int rc = g && remember(a, scope, g, ASKER_TOLD) == 0 ? 0 : -1;
     if (g && rc < 0)
         grant_unref(a, g);
     pthread_mutex_unlock(&a->lock);
@@ -506,6 +580,8 @@ static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent
         return err_set(err, ERR_NOMEM, "out of memory for a token");
     rc = use(a, g, sent, c, deadline_ms, ret, err);
     pthread_mutex_lock(&a->lock);
+    if (rc == 1 && strcmp(wanted, scope) == 0)
+        learn(a, g);
     grant_unref(a, g);
     pthread_mutex_unlock(&a->lock);
     return rc;

@@ -40,7 +40,8 @@ void oci_auth_free(struct oci_auth *a); /* NULL is fine */
 /* What an Authorization header for this scope ("repository:library/alpine:pull") holds now:
  * "Bearer ..." or "Basic ...", owned by the caller; NULL = ask without one. Never goes out to the
  * network unless a challenge is known whose token has run out or is about to: then it is exchanged
- * first. */
+ * first. A scope that is new is taken to want its token from where the registry sent us for others,
+ * which saves the request that would only bring its challenge; where that fails, NULL. */
 int oci_auth_header(struct oci_auth *a, const char *scope, char **ret, struct error *err);
 
 /* The registry answered 401 to a request that was sent with `sent` (NULL = none): reads its

@@ -23,6 +23,7 @@ static char *next_page(struct oci *o, const struct oci_answer *a, bool *ret_fail
                        struct error *err)
 {
     _cleanup_free_ char *target = NULL;
+    char where[512];
     *ret_failed = false;
     for (const char *v = http_header(a->r, "Link"); v && !target;
          v = http_header_next(a->r, "Link", v))
@@ -32,15 +33,40 @@ static char *next_page(struct oci *o, const struct oci_answer *a, bool *ret_fail
     *ret_failed = true;
     _cleanup_free_ char *url = http_resolve_location(a->url, target);
     if (!url || !http_same_origin(o->config->url, url)) {
-        oci_broken(a, err, "names a next page that is not its own");
-        return NULL;
-    }
-    if (strcmp(url, a->url) == 0) {
-        oci_broken(a, err, "names itself as its next page");
+        oci_broken(a, err, "names a next page that is not its own, on %s",
+                   url ? log_url(url, where, sizeof(where)) : "something that is no URL");
         return NULL;
     }
     *ret_failed = false;
     return TAKE_PTR(url);
+}
+
+/* The pages that a list has had. Those with different URLs may still go on for ever, so their
+ * number is bounded as well. */
+struct pages {
+    uint64_t hashes[OCI_LIST_PAGES_MAX];
+    unsigned n;
+};
+
+/* -1 when it had this page before. FNV-1a: that two URLs of one list have the same hash does not
+ * happen by accident, and who makes them spoils only its own list. */
+static int count_page(struct pages *p, const char *url, struct error *err)
+{
+    uint64_t hash = 14695981039346656037ull;
+    char where[512];
+    for (const char *c = url; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211ull;
+    for (unsigned i = 0; i < p->n; i++)
+        if (p->hashes[i] == hash)
+            return err_set(
+                err, ERR_UPSTREAM,
+                "%s: its pages lead in a circle: page %u names one that was there before",
+                log_url(url, where, sizeof(where)), p->n);
+    if (p->n == OCI_LIST_PAGES_MAX)
+        return err_set(err, ERR_UPSTREAM, "%s: more than %u pages",
+                       log_url(url, where, sizeof(where)), OCI_LIST_PAGES_MAX);
+    p->hashes[p->n++] = hash;
+    return 0;
 }
 
 static int check_page(struct oci *o, const struct oci_answer *a, struct error *err)
@@ -60,19 +86,22 @@ static int each_page(struct oci *o, const char *name, char *url, const char *acc
                      void *ctx, struct error *err)
 {
     _cleanup_free_ char *at = url;
+    struct pages pages = {.n = 0};
     struct oci_question q = {.method = "GET",
                              .name = name,
                              .accept = accept,
                              .max_body = OCI_LIST_PAGE_MAX,
                              .deadline_ms = clock_monotonic_ms() + OCI_LIST_TIME_MS};
-    for (unsigned page = 0; page < OCI_LIST_PAGES_MAX; page++) {
+    for (;;) {
         _cleanup_answer_ struct oci_answer a = {0};
         bool failed;
+        if (at && count_page(&pages, at, err) < 0)
+            return -1;
         q.url = at;
         if (oci_ask(o, &q, &a, err) < 0)
             return -1;
         unsigned status = http_status(a.r);
-        if (page == 0 && (oci_is_absent(&a) || status == 405 || status == 501))
+        if (pages.n == 1 && (oci_is_absent(&a) || status == 405 || status == 501))
             return 0;
         if (check_page(o, &a, err) < 0)
             return -1;
@@ -89,9 +118,6 @@ static int each_page(struct oci *o, const char *name, char *url, const char *acc
         free(at);
         at = next;
     }
-    char where[512];
-    return err_set(err, ERR_UPSTREAM, "%s: more than %u pages", log_url(at, where, sizeof(where)),
-                   OCI_LIST_PAGES_MAX);
 }
 
 static int parse(const char *text, size_t len, struct json **ret, struct error *err)
@@ -256,7 +282,7 @@ static int by_fallback_tag(struct oci *o, const char *name, const struct digest 
     char tag[DIGEST_TEXT_MAX];
     struct manifest m = {0};
     fallback_tag(subject, tag);
-    int rc = oci_get_manifest(o, name, tag, NULL, clock_monotonic_ms() + OCI_LIST_TIME_MS, &m, err);
+    int rc = oci_confirm_manifest(o, name, tag, clock_monotonic_ms() + OCI_LIST_TIME_MS, &m, err);
     if (rc <= 0)
         return rc;
     rc = oci_referrers_page(b, m.bytes, m.len, err) < 0 ? -1 : 1;

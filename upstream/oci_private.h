@@ -56,6 +56,11 @@ char *oci_scope(const struct oci *o, const char *name);
 int oci_ask(struct oci *o, const struct oci_question *q, struct oci_answer *ret, struct error *err);
 /* The registry says that there is no such thing. */
 bool oci_is_absent(const struct oci_answer *a);
+/* An error answer that is recognisably a registry's own: errors as the distribution specification
+ * has them in its body, or its header; and not a page for people. What a proxy on the way, or a web
+ * server under a wrong URL, says of itself has neither. A HEAD's answer has no body, so ask with
+ * GET. */
+bool oci_is_own_word(const struct oci_answer *a);
 /* Turns a status that is no success into an error. Returns -1. */
 int oci_refusal(struct oci *o, const struct oci_answer *a, struct error *err);
 /* err_set(ERR_UPSTREAM) with the answer's URL before the text. */

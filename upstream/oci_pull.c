@@ -127,8 +127,20 @@ static int check_manifest(const struct oci_answer *a, const struct digest *asked
     return 1;
 }
 
-int oci_get_manifest(struct oci *o, const char *name, const char *tag, const struct digest *digest,
-                     uint64_t deadline_ms, struct manifest *ret, struct error *err)
+/* A 404 or 403 of which nobody can tell who says it. */
+static int not_its_own(struct oci *o, const struct oci_answer *a, struct error *err)
+{
+    unsigned status = http_status(a->r);
+    oci_broken(a, err,
+               "answered %u, but not in a registry's words: a proxy on the way is broken, or the "
+               "upstream's url is wrong",
+               status);
+    return err_wrap(err, "upstream %s", o->config->prefix);
+}
+
+static int get_manifest(struct oci *o, const char *name, const char *tag,
+                        const struct digest *digest, uint64_t deadline_ms, bool own_word,
+                        struct manifest *ret, struct error *err)
 {
     char text[DIGEST_TEXT_MAX];
     _cleanup_answer_ struct oci_answer a = {0};
@@ -142,15 +154,30 @@ int oci_get_manifest(struct oci *o, const char *name, const char *tag, const str
                              .deadline_ms = bounded(o, deadline_ms)};
     if (oci_ask(o, &q, &a, err) < 0)
         return -1;
+    unsigned status = http_status(a.r);
+    if (own_word && (status == 404 || status == 403) && !oci_is_own_word(&a))
+        return not_its_own(o, &a, err);
     if (oci_is_absent(&a))
         return 0;
-    if (http_status(a.r) != 200)
+    if (status != 200)
         return oci_refusal(o, &a, err);
     struct manifest m = {0};
     int rc = check_manifest(&a, digest, &m, err);
     if (rc > 0)
         *ret = m;
     return rc;
+}
+
+int oci_get_manifest(struct oci *o, const char *name, const char *tag, const struct digest *digest,
+                     uint64_t deadline_ms, struct manifest *ret, struct error *err)
+{
+    return get_manifest(o, name, tag, digest, deadline_ms, false, ret, err);
+}
+
+int oci_confirm_manifest(struct oci *o, const char *name, const char *tag, uint64_t deadline_ms,
+                         struct manifest *ret, struct error *err)
+{
+    return get_manifest(o, name, tag, NULL, deadline_ms, true, ret, err);
 }
 
 /* For registries that know no HEAD here. */
@@ -304,7 +331,7 @@ int oci_blob_location(struct oci *o, const char *name, const struct digest *d,
     if (breaker_enter(o->breaker, clock_monotonic_ms(), err) < 0)
         return -1;
     breaker_abandon(o->breaker);
-    if (oci_auth_header(o->auth, scope, &l.authorization, err) < 0)
+    if (oci_auth_header_until(o->auth, scope, bounded(o, 0), &l.authorization, err) < 0)
         return oci_login_failed(o, err);
     *ret = l;
     l = (struct http_location){0};
@@ -317,7 +344,7 @@ int oci_blob_challenged(struct oci *o, const char *name, const char *sent,
     _cleanup_free_ char *scope = oci_scope(o, name);
     if (!scope)
         return err_set(err, ERR_NOMEM, "out of memory for a scope");
-    int rc = oci_auth_challenged(o->auth, scope, sent, r, ret, err);
+    int rc = oci_auth_challenged_until(o->auth, scope, sent, r, bounded(o, 0), ret, err);
     if (rc <= 0)
         oci_login_failed(o, err);
     return rc;

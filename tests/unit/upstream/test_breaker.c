@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "upstream/breaker.h"
+#include "upstream/http.h"
 
 /* All times are made up; T is where they start. */
 #define T 1000000u
@@ -153,6 +154,40 @@ Test(breaker, keeps_away_for_as_long_as_it_was_asked_to)
     cr_assert_not(passes(b, T + 20999));
     cr_assert(passes(b, T + 21000));
     breaker_free(b);
+}
+
+/* One answer must not shut an upstream out for a day. */
+Test(breaker, peer_bug_63_keeps_away_for_a_bounded_time)
+{
+    static const struct {
+        enum err_code code;
+        unsigned asked, bound;
+    } cases[] = {{ERR_UPSTREAM, 86400, HTTP_WAIT_FAILED_MAX_S},
+                 {ERR_UPSTREAM, 299, 299},
+                 {ERR_RATE_LIMITED, 86400, HTTP_WAIT_LIMITED_MAX_S},
+                 {ERR_RATE_LIMITED, 21599, 21599}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct breaker *b = make(5);
+        struct error err = ERROR_INIT;
+        uint64_t end = T + cases[i].bound * 1000u;
+        fail_with(b, T, cases[i].code, cases[i].asked);
+        cr_assert_eq(breaker_enter(b, T, &err), -1);
+        cr_assert_eq(err.retry_after, cases[i].bound, "the client is told when");
+        cr_assert_not(passes(b, end - 1));
+        /* Then one at a time. */
+        cr_assert(passes(b, end));
+        cr_assert_not(passes(b, end));
+        fail_with(b, end, cases[i].code, cases[i].asked);
+        cr_assert_not(passes(b, end + cases[i].bound * 1000u - 1));
+        cr_assert(passes(b, end + cases[i].bound * 1000u));
+        breaker_success(b);
+        cr_assert_eq(state(b, end + cases[i].bound * 1000u), BREAKER_CLOSED);
+        /* One that was sent before it opened makes it no longer either. */
+        fail_with(b, T, ERR_UPSTREAM, 10);
+        fail_with(b, T + 1000, cases[i].code, cases[i].asked);
+        cr_assert(passes(b, T + 1000 + cases[i].bound * 1000u));
+        breaker_free(b);
+    }
 }
 
 Test(breaker, a_429_that_names_no_time_counts_as_one_failure)

@@ -247,8 +247,11 @@ Test(http, turns_statuses_into_errors)
     cr_assert_eq(e.retry_after, 21);
     e = status_error("HTTP/1.1 503 S\r\nRetry-After: Fri, 01 Jan 2100 00:00:00 GMT\r\n\r\n", "{");
     cr_assert_eq(e.code, ERR_UPSTREAM);
-    cr_assert_eq(e.retry_after, HTTP_RETRY_AFTER_MAX);
-    cr_assert_str_eq(e.text, "https://h.co/p answered 503");
+    cr_assert_eq(e.retry_after, HTTP_WAIT_FAILED_MAX_S);
+    cr_assert_str_eq(e.text, "https://h.co/p answered 503, try again in 300 s");
+    e = status_error("HTTP/1.1 429 T\r\nRetry-After: 86400\r\n\r\n", "");
+    cr_assert_eq(e.retry_after, HTTP_WAIT_LIMITED_MAX_S);
+    cr_assert_str_eq(e.text, "https://h.co/p answered 429, try again in 21600 s");
     e = status_error("HTTP/1.1 302 F\r\nRetry-After: Thu, 01 Jan 1970 00:00:09 GMT\r\n\r\n", "");
     cr_assert_eq(e.retry_after, 0);
 }
@@ -660,8 +663,14 @@ Test(http, says_that_no_place_is_free)
     struct http_response *r;
     cr_assert_eq(http_pool_take(p, false, NULL, &held, &err), 0);
     cr_assert(http_perform(p, &q, &r, &err) < 0 && err.code == ERR_BUSY && !r, "%s", err.text);
-    cr_assert(strstr(err.text, "within 1 s: all 1 are in use (upstreams[].max_connections)"), "%s",
-              err.text);
+    cr_assert(strstr(err.text, "within 1.0 s: all 1 are in use (upstreams[].max_connections)"),
+              "%s", err.text);
+    uint64_t start = clock_monotonic_ms();
+    q.deadline_ms = start + 200;
+    cr_assert(http_perform(p, &q, &r, &err) < 0 && err.code == ERR_BUSY, "%s", err.text);
+    cr_assert(strstr(err.text, "within 0.2 s: "), "%s", err.text);
+    cr_assert_lt(clock_monotonic_ms() - start, 900, "the deadline bounds the wait for a place");
+    q.deadline_ms = 0;
     http_pool_give(p, held, true);
     script_reply(s, "GET ", NULL, "204 N");
     cr_assert_eq(http_perform(p, &q, &r, &err), 0, "%s", err.text);

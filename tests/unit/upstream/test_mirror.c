@@ -311,13 +311,17 @@ Test(mirror, peer_bug_56_sees_a_tag_that_moved)
     end(w);
 }
 
+#define UNKNOWN "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\"}]}"
+#define GONE "404 Not Found\r\nContent-Length: 0"
+
 Test(mirror, peer_bug_57_drops_a_tag_that_is_gone)
 {
     struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 60});
-    script_reply(w->s, "HEAD ", NULL, "404 Not Found\r\nContent-Length: 0");
+    script_reply(w->s, "HEAD ", NULL, GONE);
+    script_reply(w->s, "GET ", UNKNOWN, "404 Not Found");
     fails(w, "v1", ERR_NOT_FOUND, "has no tag v1 of library/app");
     fails(w, "v1", ERR_NOT_FOUND, "has no tag v1 of library/app");
-    cr_assert_eq(script_count(w->s), 2, "a negative answer is remembered");
+    cr_assert_eq(script_count(w->s), 3, "a negative answer is remembered");
     pulls(w, digest_text(ONE), ONE, "");
     struct tag tag;
     cr_assert_eq(store_tag_get(w->store, REPO, "v1", &tag, NULL), 0);
@@ -331,8 +335,44 @@ Test(mirror, peer_bug_57_drops_a_tag_that_is_gone)
     pulls(w, "v1", ONE, "");
     /* Forbidden is gone, too. */
     script_reply(w->s, "HEAD ", NULL, "403 Forbidden\r\nContent-Length: 0");
-    fails(w, "v1", ERR_DENIED, "answered 403");
+    script_reply(w->s, "GET ", "{\"errors\":[{\"code\":\"DENIED\"}]}", "403 Forbidden");
+    fails(w, "v1", ERR_DENIED, "answered 403: DENIED");
     cr_assert_eq(store_tag_get(w->store, REPO, "v1", &tag, NULL), 0);
+    end(w);
+}
+
+/* Anything on the way can answer 404; only the registry's own word takes a tag away. */
+Test(mirror, peer_bug_57_drops_nothing_for_a_404_that_nobody_owns)
+{
+    static const char *const statuses[] = {"404 Not Found", "403 Forbidden"};
+    struct tag tag;
+    for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
+        struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 60});
+        script_reply(w->s, "HEAD ", NULL, "%s\r\nContent-Length: 0", statuses[i]);
+        script_reply(w->s, "GET ", "<html>", "%s\r\nContent-Type: text/html", statuses[i]);
+        pulls(w, "v1", ONE, "not in a registry's words");
+        pulls(w, "v1", ONE, "not in a registry's words");
+        cr_assert_eq(script_count(w->s), 3, "that is remembered for a while, too");
+        cr_assert_eq(store_tag_get(w->store, REPO, "v1", &tag, NULL), 1);
+        /* One that is not held is not there, whoever says so; a HEAD is enough. */
+        script_reply(w->s, "HEAD ", NULL, GONE);
+        fails(w, "v2", ERR_NOT_FOUND, "has no tag v2 of library/app");
+        cr_assert_eq(script_count(w->s), 4);
+        /* The proxy is well again. */
+        atomic_fetch_add(&skew_s, 61);
+        serve_head(w, "v1", ONE);
+        pulls(w, "v1", ONE, "");
+        end(w);
+    }
+}
+
+/* A registry whose HEAD is 404 for everything. */
+Test(mirror, peer_bug_57_drops_nothing_that_get_has)
+{
+    struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 60});
+    script_reply(w->s, "HEAD ", NULL, GONE);
+    serve_get(w, "v1", TWO);
+    pulls(w, "v1", TWO, "");
     end(w);
 }
 
