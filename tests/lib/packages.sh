@@ -2,7 +2,7 @@
 # Nothing is printed and nothing is asked of the network when everything is there.
 
 BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libcurl4-openssl-dev
-    libssl-dev liblmdb-dev libcjson-dev ca-certificates)
+    libssl-dev liblmdb-dev libcjson-dev zlib1g-dev libyaml-dev ca-certificates)
 TEST_PACKAGES=(libcriterion-dev python3-venv python3-pip)
 # Tools that need not be Debian's own: "command package".
 BUILD_TOOLS=()
