@@ -16,6 +16,8 @@ GO_TOOLS = {
     "oras": ("oras.land/oras/cmd/oras", "v1.3.6"),
     "crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.22.1"),
     "regctl": ("github.com/regclient/regclient/cmd/regctl", "v0.11.5"),
+    # The registry that Debian has as docker-registry, as it is now.
+    "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.1.2"),
     # The newest conformance suite. To move it on: go list -m MODULE@latest says the version.
     "conformance": ("github.com/opencontainers/distribution-spec/conformance",
                     "v0.0.0-20260831232431-97274622c111"),
