@@ -145,6 +145,32 @@ class Pulls(ChainCase):
         self.assertEqual(len(self.root.log_lines(event="request", digest=self.layer,
                                                  method="GET")), 1)
 
+    def test_several_edges_cost_one_copy(self):
+        edges = [self.edge, self.make_edge(), self.make_edge()]
+        hold = self.registry.hold(kind="blob", path=self.layer, bytes=SIZE // 2)
+
+        def read(i):
+            self.assertEqual(edges[i].get("/v2/docker.io/library/app/manifests/v1")[0], 200)
+            pull = Pull(edges[i], self.layer, name="docker.io/library/app").finish()
+            self.assertEqual((pull.status, pull.digest), (200, self.layer))
+        with in_threads(len(edges), read):
+            self.assertTrue(hold.wait_held(1))
+            self.until("every edge to read", lambda: self.metric(
+                self.root, "weighbridge_transfer_readers") == len(edges))
+            hold.release()
+        self.assertEqual(self.sent(), (1, SIZE))
+
+    def test_several_connections_cost_one_copy(self):
+        """Where one is slow both servers open more, the edge into what the root does not have."""
+        size = 120_000_000
+        digest = self.repo.add_blob(Noise(size, "a large layer"))["digest"]
+        self.registry.set_options(rate=20_000_000)
+        pull = Pull(self.edge, digest, name="docker.io/library/app").finish()
+        self.assertEqual((pull.status, pull.digest), (200, digest))
+        requests, sent = self.sent(digest)
+        self.assertGreater(requests, 1)
+        self.assertLess(sent, 1.05 * size)
+
     def test_ranges_of_a_cold_blob(self):
         self.pulls(self.image)
         for first, last in ((0, 99_999), (SIZE // 2, SIZE // 2 + 99_999), (SIZE - 1000, SIZE - 1)):
