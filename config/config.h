@@ -36,10 +36,11 @@ struct config_upstream {
     char *url;   /* scheme://host[:port][/path], no trailing slash */
     char *token; /* secret; NULL = anonymous. Resolved from token_file, HF_TOKEN, HF_TOKEN_PATH or
                     the Hub's own token file for the kind huggingface */
-    char *token_from; /* where the token came from, for `config show`; NULL = none */
-    char *token_file; /* as configured; NULL = not set */
-    char *ca_file;    /* NULL = the system's */
-    char *proxy;      /* NULL = none. May hold a password: never log it */
+    char *token_from;            /* where the token came from, for `config show`; NULL = none */
+    char *token_file;            /* as configured; NULL = not set */
+    char *ca_file;               /* NULL = the system's */
+    char *proxy;                 /* for url; NULL = none. May hold a password: never log it */
+    bool proxy_from_environment; /* for other URLs as well, each its own (config/proxy.h) */
     struct config_alias *aliases;
     size_t n_aliases;
     struct config_strings include, exclude; /* globs over file paths */

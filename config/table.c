@@ -95,10 +95,10 @@ static const struct config_key keys[] = {
     {"upstreams[].token", KEY_SECRET, UP(token), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "the token itself; only as an environment variable, never in the file", USE_HUB},
     {"upstreams[].ca_file", KEY_TEXT, UP(ca_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
-     "PEM file of the certificate authorities to trust instead of the system's", USE_OPTIONAL},
+     "PEM file of certificate authorities to trust besides the system's", USE_OPTIONAL},
     {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
-     "proxy URL; `none`: no proxy; not set: HTTPS_PROXY or HTTP_PROXY unless NO_PROXY excepts the "
-     "host", USE_OPTIONAL},
+     "proxy URL; `none`: no proxy; not set: for each host HTTPS_PROXY or HTTP_PROXY, unless "
+     "NO_PROXY excepts it", USE_OPTIONAL},
     {"upstreams[].aliases", KEY_ALIASES, LIST(config_upstream, aliases), 0, 0, NULL, NULL,
      NULL, NULL,
      "names to look for under another id, for a Hub that does not redirect: "

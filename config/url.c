@@ -100,6 +100,17 @@ char *url_host(const char *url)
     return strndup(s, strcspn(s, ":/"));
 }
 
+unsigned url_port(const char *url)
+{
+    const char *s = strstr(url, "://") + 3;
+    size_t n = strcspn(s, "/");
+    const char *colon = memrchr(s, ':', n), *bracket = memrchr(s, ']', n);
+    unsigned port = strncmp(url, "https:", 6) == 0 ? 443 : 80;
+    if (colon && (!bracket || colon > bracket))
+        port_parse(colon + 1, n - (size_t)(colon + 1 - s), &port);
+    return port;
+}
+
 bool url_host_is_loopback(const char *host)
 {
     struct in_addr v4;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #define PORT_MAX 65535u
+#define PROXY_SCHEMES "http|https|socks5|socks5h"
 
 /* NULL when fine, else what is wrong with it, to be read behind the name of the setting. Never
  * repeats the URL, which may hold a password. schemes: "http|https". Neither query nor fragment;
@@ -13,6 +14,8 @@
 const char *url_check(const char *url, const char *schemes, bool may_have_user);
 /* The host of a URL that url_check() took, without brackets; NULL when out of memory. */
 char *url_host(const char *url);
+/* Its port, or else the scheme's own. */
+unsigned url_port(const char *url);
 /* The host is localhost or an address of this machine's own loopback network. */
 bool url_host_is_loopback(const char *host);
 

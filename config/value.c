@@ -199,7 +199,7 @@ static int set_url(char **field, const struct config_key *key, const struct json
     bool proxy = key->type == KEY_PROXY;
     if (proxy && strcmp(text, "none") == 0)
         return replace_text(field, text, strlen(text), err);
-    wrong = url_check(text, proxy ? "http|https|socks5|socks5h" : "http|https", proxy);
+    wrong = url_check(text, proxy ? PROXY_SCHEMES : "http|https", proxy);
     if (wrong)
         return place_fail(at, err, "%s", wrong);
     size_t n = strlen(text);

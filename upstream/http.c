@@ -197,7 +197,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx)
             code = curl_easy_setopt(curl, option, value);                                          \
     } while (0)
 
-static CURLcode set_transport(CURL *curl, const struct http_pool *p)
+static CURLcode set_transport(CURL *curl, const struct http_pool *p, const char *proxy)
 {
     CURLcode code = CURLE_OK;
     SET(CURLOPT_NOSIGNAL, 1L);
@@ -209,7 +209,8 @@ static CURLcode set_transport(CURL *curl, const struct http_pool *p)
     SET(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
     SET(CURLOPT_HTTP_CONTENT_DECODING, 0L);
     SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's header is not the upstream's */
-    SET(CURLOPT_PROXY, p->proxy);              /* "" = none, whatever the environment says */
+    SET(CURLOPT_PROXY, proxy);                 /* "" = none, whatever the environment says */
+    SET(CURLOPT_NOPROXY, "");                  /* likewise */
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)p->connect_timeout_s * 1000L);
     SET(CURLOPT_BUFFERSIZE, 131072L);
     SET(CURLOPT_MAXCONNECTS, 4L);
@@ -397,11 +398,14 @@ static int run(struct exchange *x)
 {
     _cleanup_(free_list_p) struct curl_slist *headers = NULL;
     CURL *curl = x->curl;
+    _cleanup_free_ char *proxy = http_proxy_for(x->pool, x->q->url, x->err);
+    if (!proxy)
+        return -1;
     if (put_headers(x->q, &headers, x->err) < 0) {
         x->from_caller = true;
         return -1;
     }
-    CURLcode code = set_transport(curl, x->pool);
+    CURLcode code = set_transport(curl, x->pool, proxy);
     if (code == CURLE_OK)
         code = set_exchange(curl, x);
     SET(CURLOPT_HTTPHEADER, headers);

@@ -36,6 +36,9 @@ struct http_options {
     uint64_t stall_timeout_s;   /* 0 = 30 */
     const char *ca_file; /* PEM, trusted besides the system's authorities; NULL = only those */
     const char *proxy;   /* NULL = none */
+    /* Instead of proxy, asked for the host and port of each URL: 1 and the URL of a proxy, owned by
+     * the caller; 0 none; -1 (config/proxy.h). May be called by several threads at once. */
+    int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);
 };
 
 int http_pool_new(const struct http_options *o, struct http_pool **ret, struct error *err);

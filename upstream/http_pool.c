@@ -95,6 +95,7 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
     p->stall_timeout_s = or_default(o->stall_timeout_s, DEFAULT_STALL_TIMEOUT_S);
     p->idle = calloc(p->max, sizeof(*p->idle));
     p->proxy = strdup(o->proxy ? o->proxy : "");
+    p->proxy_of = o->proxy_of;
     if (share_new(p, err) < 0 || read_ca(p, o->ca_file, err) < 0) {
         http_pool_free(p);
         return -1;

@@ -25,6 +25,7 @@
 struct http_pool {
     uint64_t connect_timeout_s, stall_timeout_s;
     char *proxy;
+    int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);
     struct strbuf ca; /* PEM: the system's certificate authorities and ca_file's; empty = default */
     atomic_bool cancelled;
     atomic_uint_least64_t bytes, requests, errors;
@@ -55,6 +56,9 @@ static inline int http_pool_take(struct http_pool *p, bool spare, const atomic_b
 /* A handle whose exchange failed is not used again: libcurl 7.88 may leave its receive buffer
  * behind and then refuses CURLOPT_BUFFERSIZE. */
 void http_pool_give(struct http_pool *p, CURL *curl, bool reusable);
+
+/* What the request goes through, owned by the caller; "" = nothing. NULL: *err. */
+char *http_proxy_for(const struct http_pool *p, const char *url, struct error *err);
 
 /* ---- an answer (http_response.c) ------------------------------------------------------------- */
 

@@ -98,3 +98,33 @@ bool http_same_origin(const char *a, const char *b)
     return is_http(x) && same_part(x, y, CURLUPART_SCHEME) && same_part(x, y, CURLUPART_HOST) &&
            same_part(x, y, CURLUPART_PORT);
 }
+
+char *http_proxy_for(const struct http_pool *p, const char *url, struct error *err)
+{
+    _cleanup_url_ CURLU *u = curl_url();
+    _cleanup_part_ char *host = NULL, *port = NULL;
+    char *proxy = NULL;
+    if (p->proxy_of && u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK && is_http(u) &&
+        curl_url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+        curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
+        size_t n = strlen(host);
+        bool is_v6 = n > 1 && *host == '[' && host[n - 1] == ']';
+        if (is_v6)
+            host[n - 1] = '\0';
+        int rc = p->proxy_of(strncasecmp(url, "https:", 6) == 0, host + is_v6,
+                             (unsigned)strtoul(port, NULL, 10), &proxy, err);
+        if (rc < 0) {
+            if (err && err->code == ERR_INVALID) /* a variable; the request is fine */
+                err->code = ERR_UPSTREAM;
+            return NULL;
+        }
+        if (rc == 0)
+            proxy = strdup("");
+    } else {
+        /* Nobody to ask, or no URL, which is found out soon. */
+        proxy = strdup(p->proxy);
+    }
+    if (!proxy)
+        err_set(err, ERR_NOMEM, "out of memory for a proxy's URL");
+    return proxy;
+}

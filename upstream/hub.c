@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "base/log.h"
+#include "config/proxy.h"
 #include "upstream/hub_private.h"
 
 int hub_new(const struct config_upstream *config, struct hub **ret, struct error *err)
@@ -23,7 +24,9 @@ int hub_new(const struct config_upstream *config, struct hub **ret, struct error
                              .connect_timeout_s = config->connect_timeout_s,
                              .stall_timeout_s = config->stall_timeout_s,
                              .ca_file = config->ca_file,
-                             .proxy = config->proxy};
+                             .proxy = config->proxy,
+                             .proxy_of =
+                                 config->proxy_from_environment ? proxy_of_environment : NULL};
     if (http_pool_new(&o, &h->pool, err) < 0) {
         free(h);
         return err_wrap(err, "upstream %s", config->prefix);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "config/proxy.h"
 #include "upstream/loop.h"
 #include "upstream/oci_private.h"
 
@@ -59,7 +60,9 @@ int oci_new(const struct config_upstream *config, struct oci **ret, struct error
                                    .connect_timeout_s = config->connect_timeout_s,
                                    .stall_timeout_s = config->stall_timeout_s,
                                    .ca_file = config->ca_file,
-                                   .proxy = config->proxy};
+                                   .proxy = config->proxy,
+                                   .proxy_of = config->proxy_from_environment ? proxy_of_environment
+                                                                              : NULL};
     if (make_base(o, err) < 0 || http_pool_new(&options, &o->pool, err) < 0 ||
         breaker_new(config->prefix, config->breaker_failures, &o->breaker, err) < 0 ||
         make_auth(o, err) < 0) {

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "config/config.h"
+#include "config/proxy.h"
 
 static char dir[64];
 
@@ -504,6 +505,87 @@ Test(load, proxies_of_the_environment)
         proxy_is(loopback[i], ENV("http_proxy=a:1"), NULL);
     refused((struct config_flags){0}, ENV("https_proxy=ftp://x"),
             "https_proxy: upstreams[0].proxy: must begin with");
+}
+
+/* Whether NO_PROXY excepts the URL. */
+static void excepts(const char *url, const char *list, bool wanted)
+{
+    proxy_is(url,
+             ENV("http_proxy=http://a:1", "https_proxy=http://a:1", variable("NO_PROXY", list)),
+             wanted ? NULL : "http://a:1");
+}
+
+Test(load, peer_bug_91_no_proxy_has_networks_and_ports)
+{
+    static const struct {
+        const char *url, *excepting, *other;
+    } cases[] = {
+        {"http://10.1.2.3", "10.0.0.0/8", "11.0.0.0/8"},
+        {"http://10.1.2.3", "x, 10.1.2.0/23", "10.1.4.0/23"},
+        {"http://10.1.2.3", "10.1.2.3/32", "10.1.2.2/32"},
+        {"http://10.1.2.3", "0.0.0.0/0", "::/0"},
+        {"http://10.1.2.3", "10.1.2.3", "10.1.2.3/33"},
+        {"http://10.1.2.3", "10.1.2.2/31", "10.0.0.0/"},
+        {"http://[fd00::12]:5000", "fd00::/8", "fe00::/8"},
+        {"http://[fd00::12]:5000", "fd00:0::12", "fd00::13"},
+        {"http://[fd00::12]:5000", "[fd00::12]:5000", "[fd00::12]:80"},
+        {"http://[fd00::12]:5000", "fd00::10/124", "fd00::/128"},
+        {"http://[fd00::12]:5000", "fd00::/10", "fd00::/129"},
+        {"https://h.example:8443", "h.example:8443", "h.example:443"},
+        {"https://h.example", "h.example:443", "h.example:80"},
+        {"http://h.example/x:443", "h.example:80", "h.example:443"},
+        {"https://a.h.example:8443", ".h.example:8443", ".h.example:"},
+        {"https://a.h.example:8443", "a, example:8443", "h.example:x"},
+        {"http://10.1.2.3:81", "10.0.0.0/8 x", "10.1.2.3:80"},
+        {"http://10.1.2.3:81", "10.1.2.3:81", "[10.1.2.3]:80"},
+        {"https://h.example", "*", "[h.example"},
+        {"https://h.example", "[h.example]", "[]"},
+        {"https://h.example", "h.example", "0.0.0.0/0,:443"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        excepts(cases[i].url, cases[i].excepting, true);
+        excepts(cases[i].url, cases[i].other, false);
+    }
+}
+
+static void environment_gives(bool is_https, const char *host, unsigned port, int rc,
+                              const char *want)
+{
+    _cleanup_free_ char *got = NULL;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(proxy_of_environment(is_https, host, port, &got, &err), rc, "%s: %s", host,
+                 err.text);
+    cr_assert(rc < 0 ? strstr(err.text, want) != NULL
+              : want ? strcmp(got, want) == 0
+                     : !got,
+              "%s: %s %s", host, got, err.text);
+}
+
+/* Where a registry redirects to, and its token server, are other hosts than itself. */
+Test(load, peer_bug_91_each_host_has_its_own_proxy)
+{
+    cr_assert(setenv("HTTPS_PROXY", "http://u:p@a:1", 1) == 0 &&
+              setenv("http_proxy", "b:2", 1) == 0);
+    cr_assert_eq(setenv("NO_PROXY", "in.example,10.0.0.0/8,[fd00::1]:81", 1), 0);
+    environment_gives(true, "h.example", 443, 1, "http://u:p@a:1");
+    environment_gives(false, "h.example", 80, 1, "http://b:2");
+    environment_gives(true, "r.in.example", 443, 0, NULL);
+    environment_gives(true, "10.9.9.9", 443, 0, NULL);
+    environment_gives(false, "fd00::1", 81, 0, NULL);
+    environment_gives(false, "fd00::1", 80, 1, "http://b:2");
+    environment_gives(false, "127.0.0.1", 80, 0, NULL);
+    cr_assert_eq(setenv("https_proxy", "gopher://x", 1), 0);
+    environment_gives(true, "h.example", 443, -1, "https_proxy must begin with http://");
+    cr_assert_eq(setenv("https_proxy", "", 1), 0);
+    environment_gives(true, "h.example", 443, 1, "http://u:p@a:1");
+    /* What the configuration says counts for all. */
+    struct config *c = load((struct config_flags){.hub = "https://h.example"}, ENV("x=y"));
+    cr_assert(c->upstreams[0].proxy_from_environment);
+    config_free(c);
+    c = load((struct config_flags){.hub = "https://h.example"},
+             ENV("WEIGHBRIDGE_UPSTREAMS_HF_PROXY=none"));
+    cr_assert(!c->upstreams[0].proxy_from_environment && !c->upstreams[0].proxy);
+    config_free(c);
 }
 
 Test(load, proxy_of_the_configuration_wins)
