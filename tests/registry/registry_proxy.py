@@ -41,6 +41,7 @@ class ProxyHandler(BaseHTTPRequestHandler):
     def reach(self, host, port):
         """A socket to the upstream, or None after a 502."""
         try:
+            host = self.server.proxy.hosts.get(host, host)
             return socket.create_connection((host, port), CONNECT_S)
         except OSError:
             self.send_error(502)
@@ -96,10 +97,12 @@ class ProxyServer(ThreadingMixIn, TCPServer):
 
 
 class ForwardProxy:
-    """seen: (method, target) of each request; refused: those without the login."""
+    """seen: (method, target) of each request; refused: those without the login; hosts: addresses of
+    names that only it knows."""
 
-    def __init__(self, user=None, password=None):
+    def __init__(self, user=None, password=None, hosts=None):
         self.login = user and "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+        self.hosts = hosts or {}
         self.lock = threading.Lock()  # guards seen and refused
         self.seen = []
         self.refused = 0
