@@ -174,9 +174,15 @@ static int check_files(const struct config *c, struct error *err)
     for (size_t i = 0; i < c->n_upstreams; i++) {
         const struct config_upstream *u = &c->upstreams[i];
         if (check_file(c, i, "ca_file", u->ca_file, err) < 0 ||
+            check_file(c, i, "client_cert", u->client_cert, err) < 0 ||
+            check_file(c, i, "client_key", u->client_key, err) < 0 ||
             check_file(c, i, "password_file", u->password_file, err) < 0 ||
             check_file(c, i, "docker_config", u->docker_config, err) < 0)
             return -1;
+        if (u->client_key && !u->client_cert)
+            return err_set(err, ERR_INVALID,
+                           "upstreams[%zu].client_key: there is no client_cert that it belongs to",
+                           i);
     }
     return 0;
 }

@@ -38,7 +38,9 @@ struct config_upstream {
                     the Hub's own token file for the kind huggingface */
     char *token_from;            /* where the token came from, for `config show`; NULL = none */
     char *token_file;            /* as configured; NULL = not set */
-    char *ca_file;               /* NULL = the system's */
+    char *ca_file;               /* besides the system's; NULL = only those */
+    char *client_cert;           /* for servers that ask for one; NULL = none */
+    char *client_key;            /* NULL = in client_cert */
     char *proxy;                 /* for url; NULL = none. May hold a password: never log it */
     bool proxy_from_environment; /* for other URLs as well, each its own (config/proxy.h) */
     struct config_alias *aliases;

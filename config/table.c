@@ -96,6 +96,11 @@ static const struct config_key keys[] = {
      "the token itself; only as an environment variable, never in the file", USE_HUB},
     {"upstreams[].ca_file", KEY_TEXT, UP(ca_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "PEM file of certificate authorities to trust besides the system's", USE_OPTIONAL},
+    {"upstreams[].client_cert", KEY_TEXT, UP(client_cert), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "PEM file of the certificate that is shown to servers that ask for one; with the key in it, or "
+     "in `client_key`", USE_OPTIONAL},
+    {"upstreams[].client_key", KEY_TEXT, UP(client_key), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
+     "PEM file of its key, without a passphrase", USE_OPTIONAL},
     {"upstreams[].proxy", KEY_PROXY, UP(proxy), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "proxy URL; `none`: no proxy; not set: for each host HTTPS_PROXY or HTTP_PROXY, unless "
      "NO_PROXY excepts it", USE_OPTIONAL},

@@ -12,6 +12,7 @@ struct exchange {
     struct http_pool *pool;
     const struct http_request *q;
     CURL *curl;
+    struct http_ca *ca; /* NULL = the default */
     struct http_response *r;
     struct error *err;
     uint64_t received;
@@ -197,6 +198,23 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx)
             code = curl_easy_setopt(curl, option, value);                                          \
     } while (0)
 
+static CURLcode set_certificates(CURL *curl, const struct http_pool *p, const struct http_ca *ca)
+{
+    CURLcode code = CURLE_OK;
+    if (ca) {
+        struct curl_blob pem = {
+            .data = ca->pem.data, .len = ca->pem.len, .flags = CURL_BLOB_NOCOPY};
+        SET(CURLOPT_CAINFO_BLOB, &pem);
+        SET(CURLOPT_PROXY_CAINFO_BLOB, &pem);
+    }
+    if (p->client_cert) {
+        SET(CURLOPT_SSLCERT, p->client_cert);
+        SET(CURLOPT_SSLKEY, p->client_key ? p->client_key : p->client_cert);
+        SET(CURLOPT_KEYPASSWD, ""); /* else the terminal is asked for one */
+    }
+    return code;
+}
+
 static CURLcode set_transport(CURL *curl, const struct http_pool *p, const char *proxy)
 {
     CURLcode code = CURLE_OK;
@@ -217,11 +235,6 @@ static CURLcode set_transport(CURL *curl, const struct http_pool *p, const char 
     /* Else giving up, or being cancelled, waits for a name server that does not answer; so the
      * look-up is left to end by itself. */
     SET(CURLOPT_QUICK_EXIT, 1L);
-    if (p->ca.len) {
-        struct curl_blob ca = {.data = p->ca.data, .len = p->ca.len, .flags = CURL_BLOB_NOCOPY};
-        SET(CURLOPT_CAINFO_BLOB, &ca);
-        SET(CURLOPT_PROXY_CAINFO_BLOB, &ca);
-    }
     return code;
 }
 
@@ -363,6 +376,11 @@ static int curl_failed(struct exchange *x, CURLcode code)
     case CURLE_GOT_NOTHING:
         return err_set(x->err, ERR_UPSTREAM, "%s: the connection was closed without an answer",
                        x->where);
+    case CURLE_SSL_CERTPROBLEM:
+        return err_set(x->err, ERR_UPSTREAM,
+                       "%s: %s (client_cert and client_key of the upstream; a key must have no "
+                       "passphrase)",
+                       x->where, text);
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
         return err_set(x->err, ERR_UPSTREAM,
@@ -407,6 +425,8 @@ static int run(struct exchange *x)
     }
     CURLcode code = set_transport(curl, x->pool, proxy);
     if (code == CURLE_OK)
+        code = set_certificates(curl, x->pool, x->ca);
+    if (code == CURLE_OK)
         code = set_exchange(curl, x);
     SET(CURLOPT_HTTPHEADER, headers);
     if (code != CURLE_OK)
@@ -439,10 +459,12 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         rc = err_set(err, ERR_NOMEM, "out of memory for an answer");
     } else {
         x.r = r;
+        x.ca = http_ca_take(p);
         atomic_fetch_add(&p->requests, 1);
         rc = run(&x);
     }
     http_pool_give(p, x.curl, x.reusable);
+    http_ca_give(p, x.ca);
     if (r && q->bearer)
         http_response_hide(r, q->bearer);
     if (r && q->authorization)

@@ -34,8 +34,13 @@ struct http_options {
     unsigned max_connections;   /* 0 = 16 */
     uint64_t connect_timeout_s; /* 0 = 10 */
     uint64_t stall_timeout_s;   /* 0 = 30 */
-    const char *ca_file; /* PEM, trusted besides the system's authorities; NULL = only those */
-    const char *proxy;   /* NULL = none */
+    /* PEM, trusted besides the system's authorities; NULL = only those. Read again when it changes;
+     * while it cannot be, what was in it counts. */
+    const char *ca_file;
+    /* PEM, shown to servers that ask for one; NULL = none. Read for each connection. */
+    const char *client_cert;
+    const char *client_key; /* NULL = in client_cert */
+    const char *proxy;      /* NULL = none */
     /* Instead of proxy, asked for the host and port of each URL: 1 and the URL of a proxy, owned by
      * the caller; 0 none; -1 (config/proxy.h). May be called by several threads at once. */
     int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);

@@ -4,13 +4,11 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "upstream/http_private.h"
 
 #define DEFAULT_CONNECTIONS 16u
 #define DEFAULT_CONNECT_TIMEOUT_S 10u
 #define DEFAULT_STALL_TIMEOUT_S 30u
-#define CA_FILE_MAX (8u << 20)
 #define TIMEOUT_MAX_S 86400u
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 5000u
@@ -55,20 +53,9 @@ static int share_new(struct http_pool *p, struct error *err)
     return 0;
 }
 
-/* A mirror's private authority must not take the public ones away: the mirror may redirect to a
- * public CDN. libcurl takes one file, so both are put together here. */
-static int read_ca(struct http_pool *p, const char *ca_file, struct error *err)
+static int copy(const char *text, char **to)
 {
-    const char *system = curl_version_info(CURLVERSION_NOW)->cainfo;
-    struct error why = ERROR_INIT;
-    if (!ca_file)
-        return 0;
-    if (system && fs_read_file(system, CA_FILE_MAX, &p->ca, &why) < 0 && why.code != ERR_NOT_FOUND)
-        return err_set(err, why.code, "%s", why.text);
-    strbuf_putc(&p->ca, '\n');
-    if (fs_read_file(ca_file, CA_FILE_MAX, &p->ca, err) < 0)
-        return err_wrap(err, "ca_file");
-    return strbuf_failed(&p->ca) ? err_set(err, ERR_NOMEM, "out of memory for ca_file") : 0;
+    return !text || (*to = strdup(text)) ? 0 : -1;
 }
 
 static uint64_t or_default(uint64_t value, uint64_t fallback)
@@ -96,13 +83,16 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
     p->idle = calloc(p->max, sizeof(*p->idle));
     p->proxy = strdup(o->proxy ? o->proxy : "");
     p->proxy_of = o->proxy_of;
-    if (share_new(p, err) < 0 || read_ca(p, o->ca_file, err) < 0) {
+    int rc = share_new(p, err);
+    if (rc == 0 &&
+        (!p->idle || !p->proxy || copy(o->ca_file, &p->ca_file) < 0 ||
+         copy(o->client_cert, &p->client_cert) < 0 || copy(o->client_key, &p->client_key) < 0))
+        rc = err_set(err, ERR_NOMEM, "out of memory for a connection pool");
+    if (rc == 0 && p->ca_file)
+        rc = http_ca_read(p, &p->ca, err);
+    if (rc < 0) {
         http_pool_free(p);
         return -1;
-    }
-    if (!p->idle || !p->proxy) {
-        http_pool_free(p);
-        return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
     }
     *ret = p;
     return 0;
@@ -114,6 +104,8 @@ void http_pool_free(struct http_pool *p)
         return;
     while (p->idle && p->n_idle)
         curl_easy_cleanup(p->idle[--p->n_idle]);
+    if (p->ca)
+        http_ca_give(p, p->ca);
     curl_share_cleanup(p->share);
     for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
         pthread_mutex_destroy(&p->share_locks[i]);
@@ -121,8 +113,10 @@ void http_pool_free(struct http_pool *p)
     pthread_cond_destroy(&p->cancelling);
     pthread_mutex_destroy(&p->lock);
     free(p->idle);
-    strbuf_done(&p->ca);
     free(p->proxy);
+    free(p->ca_file);
+    free(p->client_cert);
+    free(p->client_key);
     free(p);
 }
 

@@ -6,6 +6,7 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "upstream/http.h"
 
@@ -20,20 +21,36 @@
 #define HTTP_DRIP_TIMEOUTS 4u
 #define HTTP_DRIP_BYTES_PER_S 1024u
 
+/* ---- certificates (http_ca.c) ---------------------------------------------------------------- */
+
+/* The authorities that count; never changed once it is there. */
+struct http_ca {
+    unsigned refs;     /* under the pool's lock */
+    struct stat was;   /* ca_file, before it was read */
+    struct strbuf pem; /* the system's authorities and ca_file's */
+};
+/* With ca_file set; *ret is a reference of the caller's. */
+int http_ca_read(const struct http_pool *p, struct http_ca **ret, struct error *err);
+/* What counts now: ca_file is looked at once a second. NULL: no ca_file, the default counts. */
+struct http_ca *http_ca_take(struct http_pool *p);
+void http_ca_give(struct http_pool *p, struct http_ca *ca);
+
 /* ---- the pool (http_pool.c) ------------------------------------------------------------------ */
 
 struct http_pool {
     uint64_t connect_timeout_s, stall_timeout_s;
     char *proxy;
     int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);
-    struct strbuf ca; /* PEM: the system's certificate authorities and ca_file's; empty = default */
+    char *ca_file, *client_cert, *client_key; /* each NULL = none */
     atomic_bool cancelled;
     atomic_uint_least64_t bytes, requests, errors;
     /* Name look-ups and TLS sessions; sharing connections between threads is not supported. */
     CURLSH *share;
     pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
 
-    pthread_mutex_t lock;      /* guards: running, waiting, idle, n_idle */
+    pthread_mutex_t lock; /* guards: running, waiting, idle, n_idle, ca, ca_looked_ms, ca's refs */
+    struct http_ca *ca;   /* NULL = no ca_file */
+    uint64_t ca_looked_ms;
     pthread_cond_t freed;      /* running went down, or cancelled */
     pthread_cond_t cancelling; /* cancelled */
     unsigned running, waiting, max;

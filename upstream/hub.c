@@ -24,6 +24,8 @@ int hub_new(const struct config_upstream *config, struct hub **ret, struct error
                              .connect_timeout_s = config->connect_timeout_s,
                              .stall_timeout_s = config->stall_timeout_s,
                              .ca_file = config->ca_file,
+                             .client_cert = config->client_cert,
+                             .client_key = config->client_key,
                              .proxy = config->proxy,
                              .proxy_of =
                                  config->proxy_from_environment ? proxy_of_environment : NULL};

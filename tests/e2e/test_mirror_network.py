@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The way to a registry that is mirrored: certificates and proxies."""
 
+import os
+import shutil
+import time
 import unittest
 from urllib.parse import urlsplit
 
@@ -31,6 +34,44 @@ class AuthorityOfOurOwn(Certificates):
         self.wb.stop()
         wb = self.mirror(ca_file=None)
         self.assertIn("ca_file", self.fails(502, "UNAVAILABLE", wb=wb))
+
+    def test_peer_bug_90_read_again_when_it_changes(self):
+        self.wb.stop()
+        os.mkdir(self.scratch("strangers"))
+        stranger = Authority(self.scratch("strangers"))
+        ours = self.scratch("used.pem")
+        shutil.copy(stranger.ca_file, ours)
+        wb = self.mirror(ca_file=ours, negative_ttl="0s")
+        self.assertIn("certificate", self.fails(502, "UNAVAILABLE", wb=wb))
+        shutil.copy(self.authority.ca_file, ours + ".new")
+        os.replace(ours + ".new", ours)
+        self.until("it is read again", lambda: self.get_manifest(wb=wb)[0] == 200)
+        self.pulls_image(wb=wb)
+        # While it is away, what was in it counts.
+        os.remove(ours)
+        self.registry.close_connections("registry")
+        time.sleep(1.1)  # it is looked at once a second
+        self.pulls(self.other, self.other.digest, wb=wb)
+
+    def test_peer_bug_90_a_certificate_of_our_own(self):
+        certificate, key = self.authority.certificate("good")
+        both = self.scratch("both.pem")
+        with open(both, "w", encoding="ascii") as to:
+            for path in (certificate, key):
+                with open(path, encoding="ascii") as f:
+                    to.write(f.read())
+        for host in self.TLS:
+            self.registry.use_certificate(host, client=True)
+        for settings in ({"client_cert": certificate, "client_key": key}, {"client_cert": both}):
+            self.wb.stop()
+            self.wb = self.mirror(**settings)
+            self.pulls_image()
+        self.wb.stop()
+        self.wb = self.mirror()
+        self.fails(502, "UNAVAILABLE")
+        self.wb.stop()
+        self.wb = self.mirror(client_cert=certificate, client_key=self.authority.ca_file)
+        self.assertIn("client_cert and client_key", self.fails(502, "UNAVAILABLE"))
 
     def refuses(self, host, name):
         if host == "cdn":  # only the bytes come from there
