@@ -613,8 +613,8 @@ Test(load, ca_file_must_be_readable)
                             ENV(variable("WEIGHBRIDGE_UPSTREAMS_HF_CA_FILE", file("ca.pem", "x"))));
     cr_assert_not_null(c->upstreams[0].ca_file);
     config_free(c);
-    refused((struct config_flags){0},
-            ENV("WEIGHBRIDGE_UPSTREAMS_HF_CLIENT_CERT=/nonexistent/c"), "client_cert: /nonexistent");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_CLIENT_CERT=/nonexistent/c"),
+            "client_cert: /nonexistent");
     refused((struct config_flags){0},
             ENV(variable("WEIGHBRIDGE_UPSTREAMS_HF_CLIENT_KEY", file("key.pem", "x"))),
             "client_key: there is no client_cert that it belongs to");
