@@ -12,7 +12,8 @@ CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
 CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman"
     "docker-registry docker-registry")
 BENCH_PACKAGES=()
-BENCH_TOOLS=("nginx nginx-light" "wrk wrk" "docker-registry docker-registry" "openssl openssl")
+BENCH_TOOLS=("nginx nginx-light" "wrk wrk" "docker-registry docker-registry" "openssl openssl"
+    "curl curl")
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps servers
 
 die() {

@@ -1,0 +1,175 @@
+/* The parts of pickle.c: bytes, the machine that walks opcodes, tensors, judgement. Internal to
+ * model/. */
+#ifndef WB_MODEL_PICKLE_PRIVATE_H
+#define WB_MODEL_PICKLE_PRIVATE_H
+
+#include "base/strbuf.h"
+#include "model/pickle.h"
+#include "model/zip.h"
+
+/* ---- bytes in order (pickle_input.c) ---- */
+
+#define PICKLE_READ_MAX (256u << 20) /* of one input; what is skipped unread does not count */
+
+struct pickle_input {
+    const struct byte_source *s;
+    uint64_t next, left;  /* range: bytes of the file that were not read yet */
+    struct zip_stream *z; /* not NULL: a packed member */
+    unsigned char *buf;
+    size_t start, have; /* buf[start..have) is what comes next */
+    uint64_t at;        /* byte of the input that buf[start] is */
+    uint64_t got;
+    size_t chunk;
+    bool torn; /* the packed stream broke */
+};
+
+int input_open_range(struct pickle_input *in, const struct byte_source *s, uint64_t from,
+                     uint64_t size, struct error *err);
+int input_open_member(struct pickle_input *in, const struct byte_source *s,
+                      const struct zip_member *m, struct error *err);
+void input_done(struct pickle_input *in);
+#define INPUT_WANT_MAX 65536u
+/* 1: n bytes (up to INPUT_WANT_MAX) are at input_bytes(); 0: the input ends before; -1 failed. */
+int input_want(struct pickle_input *in, size_t n, struct error *err);
+static inline const unsigned char *input_bytes(const struct pickle_input *in)
+{
+    return in->buf + in->start;
+}
+static inline void input_take(struct pickle_input *in, size_t n) /* of those that were wanted */
+{
+    in->start += n;
+    in->at += n;
+}
+/* 1: passed n bytes; 0: the input ends before; -1 failed. In a range nothing is read for it. */
+int input_skip(struct pickle_input *in, uint64_t n, struct error *err);
+
+/* ---- the whole file ---- */
+
+#define PICKLE_IMPORTS_MAX 1000000u
+#define PICKLE_TENSORS_MAX 1000000u
+#define PICKLE_TEXT_MAX (64u << 20) /* of the names of imports, tensors and storages */
+
+struct pickle_storage {
+    char *key;
+    const char *type; /* safetensors' name; "" = unknown */
+    unsigned size;    /* bytes of an element; 0 = unknown */
+    uint64_t elements;
+    bool odd; /* named with two types or sizes */
+    bool checked;
+};
+
+struct pickle_scan {
+    struct byte_source source; /* counts */
+    const struct byte_source *file;
+    struct pickle_report *report;
+    void *import_tree, *storage_tree; /* tsearch() */
+    struct pickle_import **imports;   /* in the order of their first use; owned until reported */
+    size_t n_imports, cap_imports;
+    struct pickle_storage **storages;
+    size_t n_storages, cap_storages;
+    size_t cap_tensors;
+    size_t text;        /* bytes of names so far */
+    const char *member; /* being walked; NULL = the file itself */
+};
+
+/* The import, made when new. *ret_index: in scan->imports. */
+int scan_import(struct pickle_scan *scan, const char *module, const char *name, uint64_t at,
+                uint32_t *ret_index, struct error *err);
+/* NULL when there is none of that key. */
+struct pickle_storage *scan_find_storage(const struct pickle_scan *scan, const char *key);
+int scan_storage(struct pickle_scan *scan, const char *key, const char *type, unsigned size,
+                 uint64_t elements, uint32_t *ret_index, struct error *err);
+/* Appends a copy of t, whose strings are copied. */
+int scan_tensor(struct pickle_scan *scan, const struct pickle_tensor *t, uint32_t *ret_index,
+                struct error *err);
+int scan_name_tensor(struct pickle_scan *scan, uint32_t index, const char *name, struct error *err);
+/* Notes the first reason why not everything was seen. */
+void scan_broken(struct pickle_scan *scan, uint64_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void scan_done(struct pickle_scan *scan);
+
+/* ---- the machine (pickle_machine.c) ---- */
+
+enum value_kind {
+    VALUE_OTHER, /* anything that does not matter here */
+    VALUE_MARK,
+    VALUE_STRING,  /* n: byte of the text, size: its length */
+    VALUE_INT,     /* n: as int64_t */
+    VALUE_TUPLE,   /* n: first of the items, size: how many */
+    VALUE_IMPORT,  /* n: of scan->imports */
+    VALUE_STORAGE, /* n: of scan->storages */
+    VALUE_TENSOR,  /* n: of report->tensors */
+    VALUE_MAGIC,   /* the number that legacy torch files start with */
+};
+
+struct value {
+    uint32_t kind, size;
+    uint64_t n;
+};
+
+struct value_array {
+    struct value *v;
+    size_t n, cap;
+};
+
+struct pickle_machine {
+    struct pickle_scan *scan; /* NULL: a dry run, nothing is recorded */
+    struct value_array stack, items, memo;
+    void *sparse_memo; /* tsearch() */
+    size_t n_sparse;
+    uint64_t distinct;     /* indexes in the memo: where MEMOIZE goes on */
+    struct strbuf text;    /* of strings */
+    struct strbuf line[2]; /* arguments of the current opcode */
+    uint64_t seen_imports;
+    size_t first_import; /* scan->n_imports when this pickle began */
+    bool strict_names;   /* imports whose names are no identifiers do not count */
+    bool odd;            /* it took more from the stack or memo than there was */
+    /* Legacy torch: the fifth pickle is the list of the keys of the storages that follow. */
+    bool sum_keys, keys_known;
+    uint64_t keys_bytes;
+    struct value result; /* what STOP found on top */
+};
+
+void machine_reset(struct pickle_machine *m); /* for the next pickle */
+void machine_done(struct pickle_machine *m);
+int machine_push(struct pickle_machine *m, struct value v, struct error *err);
+int machine_push_string(struct pickle_machine *m, const char *s, size_t len, struct error *err);
+/* The value on top, a blank where there is none or a mark; pop takes it (and the mark) away. */
+struct value machine_top(struct pickle_machine *m);
+struct value machine_pop(struct pickle_machine *m);
+void machine_discard(struct pickle_machine *m);
+/* The items above the topmost mark; the mark goes when they do. */
+size_t machine_mark(struct pickle_machine *m);
+void machine_drop(struct pickle_machine *m, size_t first);
+int machine_push_tuple(struct pickle_machine *m, const struct value *items, size_t n,
+                       struct error *err);
+int machine_put(struct pickle_machine *m, uint64_t index, struct value v, struct error *err);
+struct value machine_get(struct pickle_machine *m, uint64_t index);
+/* Copies a string value, NUL-terminated; false when v is none, or has a NUL in it or no room. */
+bool machine_text(const struct pickle_machine *m, struct value v, char *buf, size_t cap);
+
+#define OTHER ((struct value){VALUE_OTHER, 0, 0})
+
+/* ---- one pickle (pickle_walk.c) ---- */
+
+enum walk_end {
+    WALK_STOP,   /* reached its STOP */
+    WALK_BROKEN, /* what came was no opcode or was cut off; noted in the scan */
+};
+
+/* Walks the pickle that starts where the input stands. enum walk_end, or -1. */
+int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error *err);
+
+/* ---- tensors (pickle_tensors.c) ---- */
+
+/* What a persistent id stands for, and what a call gives: both VALUE_OTHER unless understood. */
+int tensor_persistent(struct pickle_machine *m, struct value id, struct value *ret,
+                      struct error *err);
+int tensor_call(struct pickle_machine *m, struct value callee, struct value args, struct value *ret,
+                struct error *err);
+/* A pair of a dictionary: names a tensor. */
+int tensor_name(struct pickle_machine *m, struct value key, struct value v, struct error *err);
+/* Sorts the tensors, finds the ones that are the same bytes, sums up. */
+int tensors_finish(struct pickle_scan *scan, struct error *err);
+
+#endif
