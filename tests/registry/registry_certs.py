@@ -81,8 +81,11 @@ class Authority:
                       "-startdate", begin, "-enddate", end, "-extfile", self._path(kind + ".ext"))
 
     def server_context(self, kind="good", client=False):
-        """client=True: asks for a client's certificate of this authority."""
+        """client=True: asks for a client's certificate of this authority. The kind "none" has no
+        certificate at all, so that no handshake succeeds."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if kind == "none":
+            return context
         context.load_cert_chain(*self.certificate(kind))
         if client:
             context.load_verify_locations(self.ca_file)

@@ -587,6 +587,9 @@ class Tls(FaultCase):
             self.registry.use_certificate("registry", kind)
             with self.assertRaisesRegex(ssl.SSLCertVerificationError, why):
                 self.manifest(context=self.context())
+        self.registry.use_certificate("registry", "none")
+        with self.assertRaisesRegex(ssl.SSLError, "alert"):
+            self.manifest(context=self.context())
         self.registry.use_certificate("registry")
         self.assertEqual(self.manifest(context=self.context()).status, 200)
         self.assertEqual(self.registry.count(), 1)
