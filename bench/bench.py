@@ -3,8 +3,8 @@
 Each measure runs in alternating rounds after a warm-up: weighbridge, a peer, another peer; next
 round in the other order. The ratio of each round is taken; the median and the spread of the
 ratios are printed, with the bar that the project has set itself and whether it is met. Above
-1.00x weighbridge is the faster. Logs are on everywhere. Speed is never a test: the exit status is
-1 only when a run itself fails.
+1.00x weighbridge is the faster; below it, where the line says "the time of". Logs are on
+everywhere. Speed is never a test: the exit status is 1 only when a run itself fails.
 
     blob-1           one client, a held blob          nginx: the same file, sendfile
     blob-16          sixteen clients, the same        docker-registry: the same blob
@@ -19,6 +19,14 @@ ratios are printed, with the bar that the project has set itself and whether it 
     cold             one client, a blob that must     nginx: proxy_cache in front of the same
                      come from the upstream, hashed   server, nothing checked
     cold-16          sixteen clients on one           nginx: the same with proxy_cache_lock
+    cold-by-hand     one client, a blob that an       `curl | tee FILE | openssl dgst -sha256`
+                     OCI registry has                 from there, then `sync FILE`
+    cold-300         ... that gives 300 MB/s in all,  plain curl from there
+                     and no more to more connections
+    cold-50-each     ... 50 MB/s a connection         plain curl from there
+    cold-100         a hundred clients at once        as many who pull what is held, and one who
+                                                      pulls what is not
+                     these four                       docker-registry as a mirror of that registry
     memory-warm      RssAnon with 1,000 slow clients on a held blob
     memory-cold      ... on one that is still being downloaded
 """
@@ -41,6 +49,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 
 from clients import (MIB, Race, SlowReaders, drain, drain_all, push_patch, push_put,  # noqa: E402
                      put_manifest, write_chunked, wrk)
+from cold import Cold  # noqa: E402
 from harness import Weighbridge  # noqa: E402
 from hub import StandInHub  # noqa: E402
 from peers import DockerRegistry, Nginx, Pipelines, cpu_seconds  # noqa: E402
@@ -90,19 +99,19 @@ class Bench:
         self.trickles = 20 if short else 100
         self.folder = tempfile.mkdtemp(prefix="weighbridge-bench-", dir=os.environ.get("TMPDIR"))
         self.hub = StandInHub().start()
-        self.cold = self.hashed = self.registry = None
+        self.cold = self.hashed = self.registry = self.mirrored = None
         self.peers = []
         self.wb = None
         self.pushes = 0
 
     # --- setting up ---
 
-    def file(self, name):
+    def file(self, name, size=None):
         """A file of random bytes (one random block, then counted blocks: quick to make)."""
         path = os.path.join(self.folder, name)
         block = os.urandom(MIB)
         with open(path, "wb") as f:
-            for i in range(self.size // MIB):
+            for i in range((size or self.size) // MIB):
                 f.write(i.to_bytes(8, "big") + name.encode().ljust(24) + block[32:])
         return path
 
@@ -284,6 +293,10 @@ class Bench:
             return total / drain_all(self.nginx.url + "/cdn/blob", clients)
         return self.compare("MiB/s", Weighed("weighbridge", ours), Weighed("nginx", theirs))
 
+    def pulls(self):
+        self.mirrored = self.mirrored or Cold(self)
+        return self.mirrored
+
     # --- memory ---
 
     def anonymous_mib(self):
@@ -321,6 +334,8 @@ class Bench:
         if self.wb:
             status = self.wb.stop()
             self.wb.clean()
+        if self.mirrored:
+            status = self.mirrored.stop() or status
         for peer in self.peers:
             peer.stop()
         self.hub.stop()
@@ -340,6 +355,10 @@ MEASURES = {
     "push-4-patch": lambda b: b.push(4, push_patch),
     "cold": lambda b: b.cold_clients(1),
     "cold-16": lambda b: b.cold_clients(16),
+    "cold-by-hand": lambda b: b.pulls().hand(),
+    "cold-300": lambda b: b.pulls().total_limit(),
+    "cold-50-each": lambda b: b.pulls().connection_limit(),
+    "cold-100": lambda b: b.pulls().crowd(),
     "memory-warm": lambda b: b.slow_clients(b.warm, LIMIT_WARM),
     "memory-cold": lambda b: b.memory_cold(),
 }

@@ -2,6 +2,8 @@
 
 import ctypes
 import fcntl
+import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -13,6 +15,7 @@ import time
 from clients import MIB, Race, connect, send_file
 
 AS_USER = "user root;" if os.geteuid() == 0 else ""  # the files are in a private folder
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -38,18 +41,22 @@ class Server:
 
     def __init__(self, command, port, log):
         self.port, self.url = port, f"http://127.0.0.1:{port}"
-        with open(log, "ab") as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+        self.command, self.output = command, log
+        self.start()
+
+    def start(self):
+        with open(self.output, "ab") as out:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=out)
         for _ in range(400):
             try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.05)
         self.stop()
         raise RuntimeError(f"{self.name} did not start; it said:\n"
-                           f"{pathlib.Path(log).read_text(errors='replace')}")
+                           f"{pathlib.Path(self.output).read_text(errors='replace')}")
 
     def cpu(self):
         return cpu_seconds(self.process.pid)
@@ -93,14 +100,80 @@ http {{
         self.process.send_signal(signal.SIGHUP)  # workers that remember the files go
 
 
-class DockerRegistry(Server):
-    """Debian's docker-registry with its configuration, but for where and for whom."""
-    name = "docker-registry"
+class NginxRegistry(Server):
+    """What a pull asks of an OCI registry, from files: no upstream is quicker."""
+    name = "upstream"
 
     def __init__(self, folder):
+        port = free_port()
+        self.root, self.log, self.read = os.path.join(folder, "root"), f"{folder}/access.log", 0
+        os.makedirs(self.root)
+        conf = os.path.join(folder, "conf")
+        with open(conf, "w", encoding="utf-8") as f:
+            f.write(f"""
+{AS_USER} daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  log_format sent "$request_method $uri $status $body_bytes_sent"; access_log {self.log} sent;
+  sendfile on; tcp_nopush on; keepalive_requests 100000000;
+  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;
+  scgi_temp_path {folder}/s; proxy_temp_path {folder}/p;
+  server {{
+    listen 127.0.0.1:{port} backlog=4096; root {self.root};
+    location = /v2/ {{ default_type application/json; return 200 "{{}}"; }}
+    location ~ /manifests/ {{ default_type {MANIFEST_TYPE}; }}
+  }}
+}}""")
+        super().__init__(["nginx", "-c", conf, "-e", f"{folder}/error.log"], port,
+                         f"{folder}/output")
+
+    def add_repo(self, name, path):
+        """With the file as the only layer of `main`. Returns its digest."""
+        with open(path, "rb") as f:
+            layer = "sha256:" + hashlib.file_digest(f, "sha256").hexdigest()
+        config = "sha256:" + hashlib.sha256(b"{}").hexdigest()
+        manifest = {
+            "schemaVersion": 2, "mediaType": MANIFEST_TYPE,
+            "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": config,
+                       "size": 2},
+            "layers": [{"mediaType": "application/octet-stream", "digest": layer,
+                        "size": os.path.getsize(path)}]}
+        place = pathlib.Path(self.root, "v2", name)
+        (place / "manifests").mkdir(parents=True)
+        (place / "blobs").mkdir()
+        (place / "manifests" / "main").write_text(json.dumps(manifest), encoding="ascii")
+        (place / "blobs" / config).write_bytes(b"{}")
+        os.link(path, place / "blobs" / layer)
+        return layer
+
+    def sent(self, at_least):
+        """Bytes of blobs that went out since the last call. What a client has is logged a moment
+        later: hence what to wait for."""
+        total, deadline = 0, time.monotonic() + 10
+        while True:
+            with open(self.log, encoding="ascii") as f:
+                f.seek(self.read)
+                new = f.read()
+            whole = new[:new.rfind("\n") + 1]
+            self.read += len(whole)
+            for line in whole.splitlines():
+                method, path, _, count = line.split()
+                total += int(count) if method == "GET" and "/blobs/" in path else 0
+            if total >= at_least or time.monotonic() > deadline:
+                return total
+            time.sleep(0.01)
+
+
+class DockerRegistry(Server):
+    """Debian's docker-registry with its configuration, but for where and for whom; with `upstream`
+    as a mirror of that."""
+    name = "docker-registry"
+
+    def __init__(self, folder, upstream=None):
         os.mkdir(folder)
         port = free_port()
         self.data = os.path.join(folder, "data")
+        mirror = f"proxy: {{remoteurl: {upstream}}}" if upstream else ""
         conf = os.path.join(folder, "config.yml")
         with open(conf, "w", encoding="utf-8") as f:
             f.write(f"""version: 0.1
@@ -111,13 +184,31 @@ storage:
   delete: {{enabled: true}}
 http: {{addr: "127.0.0.1:{port}"}}
 health: {{storagedriver: {{enabled: true, interval: 10s, threshold: 3}}}}
+{mirror}
 """)
         super().__init__(["docker-registry", "serve", conf], port, f"{folder}/log")
 
-    def forget(self, digest):
+    def place(self, digest):
         algorithm, _, digits = digest.partition(":")
-        shutil.rmtree(os.path.join(self.data, "docker", "registry", "v2", "blobs", algorithm,
-                                   digits[:2], digits))
+        return os.path.join(self.data, "docker", "registry", "v2", "blobs", algorithm, digits[:2],
+                            digits)
+
+    def forget(self, digest):
+        shutil.rmtree(self.place(digest))
+
+    def settle(self, digest):
+        """A mirror gives its first client one copy, and fetches another for itself meanwhile."""
+        deadline = time.monotonic() + 60
+        while not os.path.exists(os.path.join(self.place(digest), "data")):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+
+    def renew(self):
+        """Begins with nothing."""
+        self.stop()
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.start()
 
 
 # --- by hand -----------------------------------------------------------------------------------
