@@ -156,8 +156,8 @@ static int fetch(struct mirror *m, const struct question *q, const struct digest
                  struct outcome *ret, struct error *err)
 {
     struct manifest manifest = {0};
-    int rc =
-        oci_get_manifest(m->oci, q->name.name, digest ? NULL : q->tag, digest, 0, &manifest, err);
+    int rc = digest ? oci_get_manifest(m->oci, q->name.name, NULL, digest, 0, &manifest, err)
+                    : oci_get_tag(m->oci, q->name.name, q->tag, 0, &manifest, ret->stale, err);
     if (rc == 0 && digest && q->kind == ASK_TAG) /* it has moved on meanwhile */
         return fetch(m, q, NULL, ret, err);
     return rc <= 0 ? judge(m, q, rc, ret, err) : keep_or_pass(m, q, &manifest, ret, err);

@@ -57,6 +57,10 @@ int oci_head_manifest(struct oci *o, const char *name, const char *tag, const st
 int oci_get_manifest(struct oci *o, const char *name, const char *tag, const struct digest *digest,
                      uint64_t deadline_ms, struct manifest *ret, struct error *err);
 
+/* As oci_get_manifest() of a tag, with what the upstream says of its own. */
+int oci_get_tag(struct oci *o, const char *name, const char *tag, uint64_t deadline_ms,
+                struct manifest *ret, char ret_stale[static OCI_STALE_MAX], struct error *err);
+
 /* As oci_get_manifest() of a tag, but 0, ERR_DENIED and ERR_NOT_FOUND only when it is recognisably
  * the registry that says so: what is known of a tag can go on the strength of that. Another 404 or
  * 403, of a proxy that broke or a url that leads elsewhere, is ERR_UPSTREAM. */

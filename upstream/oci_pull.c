@@ -140,7 +140,7 @@ static int not_its_own(struct oci *o, const struct oci_answer *a, struct error *
 
 static int get_manifest(struct oci *o, const char *name, const char *tag,
                         const struct digest *digest, uint64_t deadline_ms, bool own_word,
-                        struct manifest *ret, struct error *err)
+                        struct manifest *ret, char *ret_stale, struct error *err)
 {
     char text[DIGEST_TEXT_MAX];
     _cleanup_answer_ struct oci_answer a = {0};
@@ -165,19 +165,27 @@ static int get_manifest(struct oci *o, const char *name, const char *tag,
     int rc = check_manifest(&a, digest, &m, err);
     if (rc > 0)
         *ret = m;
+    if (rc > 0 && ret_stale)
+        read_stale(&a, ret_stale);
     return rc;
 }
 
 int oci_get_manifest(struct oci *o, const char *name, const char *tag, const struct digest *digest,
                      uint64_t deadline_ms, struct manifest *ret, struct error *err)
 {
-    return get_manifest(o, name, tag, digest, deadline_ms, false, ret, err);
+    return get_manifest(o, name, tag, digest, deadline_ms, false, ret, NULL, err);
+}
+
+int oci_get_tag(struct oci *o, const char *name, const char *tag, uint64_t deadline_ms,
+                struct manifest *ret, char ret_stale[static OCI_STALE_MAX], struct error *err)
+{
+    return get_manifest(o, name, tag, NULL, deadline_ms, false, ret, ret_stale, err);
 }
 
 int oci_confirm_manifest(struct oci *o, const char *name, const char *tag, uint64_t deadline_ms,
                          struct manifest *ret, struct error *err)
 {
-    return get_manifest(o, name, tag, NULL, deadline_ms, true, ret, err);
+    return get_manifest(o, name, tag, NULL, deadline_ms, true, ret, NULL, err);
 }
 
 /* For registries that know no HEAD here. */
@@ -185,10 +193,12 @@ static int head_by_get(struct oci *o, const char *name, const char *tag, uint64_
                        struct oci_head *ret, struct error *err)
 {
     struct manifest m = {0};
-    int rc = oci_get_manifest(o, name, tag, NULL, deadline_ms, &m, err);
+    char stale[OCI_STALE_MAX];
+    int rc = oci_get_tag(o, name, tag, deadline_ms, &m, stale, err);
     if (rc <= 0)
         return rc;
     *ret = (struct oci_head){.digest = m.digest, .size = m.len};
+    memcpy(ret->stale, stale, sizeof(stale));
     snprintf(ret->media_type, sizeof(ret->media_type), "%s", m.media_type);
     manifest_done(&m);
     return 1;

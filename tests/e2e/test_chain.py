@@ -400,6 +400,19 @@ class Down(ChainCase):
         self.pulls_image(warning="127.0.0.1")
         self.registry.serve("registry")
 
+    def test_a_first_pull_while_the_registry_is_down(self):
+        """Of what the root has from before."""
+        name = "docker.io/library/app"
+        self.assertEqual(self.root.get(f"/v2/{name}/manifests/v1")[0], 200)
+        self.pulls_blob(wb=self.root)
+        self.registry.refuse("registry")
+        self.pulls(self.image, warning="127.0.0.1")
+        self.pulls(self.image, warning="127.0.0.1")
+        self.pulls_blob()
+        self.registry.serve("registry")
+        self.until("news of the tag", lambda: self.edge.get(
+            f"/v2/{name}/manifests/v1")[1]["Warning"] is None)
+
     def test_offline(self):
         self.pulls_image()
         self.root.stop()
