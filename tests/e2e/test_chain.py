@@ -5,6 +5,7 @@ the files in docs/scaling/, in which only addresses are changed."""
 import json
 import os
 import socket
+import subprocess
 import sys
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ from pathlib import Path
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from blob_case import BlobCase, Pattern, Pull, in_threads  # noqa: E402
-from harness import ROOT, paths_of, sha256  # noqa: E402
-from mirror_case import StandInRegistry, Noise  # noqa: E402
+from harness import ROOT, binary, paths_of, sha256  # noqa: E402
+from mirror_case import Noise, StandInRegistry  # noqa: E402
 
 DOCUMENTED = Path(ROOT, "docs", "scaling")
 ROOT_URL = "http://root.example:5000"  # in the files
@@ -104,6 +105,12 @@ class ChainCase(BlobCase):
 
 
 class Pulls(ChainCase):
+    def test_files_are_valid_as_they_are(self):
+        for name in ("root.json", "edge.json"):
+            done = subprocess.run([binary(), "config", "show", "--config", DOCUMENTED / name],
+                                  capture_output=True, text=True, env={}, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_peer_bug_61_chain(self):
         """A first pull through both is right, and costs the registry one copy."""
         self.pulls_image()
