@@ -33,6 +33,7 @@ struct blob_request {
     char etag[DIGEST_TEXT_MAX + 2];
     uint64_t size, first, length;
     bool is_part;
+    bool again; /* its size was found out to be another one than was known at first */
 };
 
 static void body_free(void *cls)
@@ -187,6 +188,8 @@ static void close_reader(struct reader **r)
     reader_close(*r);
 }
 
+static enum MHD_Result serve(struct request *q, struct blob_request *br);
+
 static enum MHD_Result get_blob(struct request *q, struct blob_request *br)
 {
     struct error err = ERROR_INIT;
@@ -196,8 +199,15 @@ static enum MHD_Result get_blob(struct request *q, struct blob_request *br)
         return reply_error(q, RESOURCE_BLOB, &err);
     uint64_t size = reader_size(reader);
     q->cache = cache_word(reader_kind(reader));
+    if (size != br->size && !br->again) {
+        close_reader(&reader);
+        reader = NULL;
+        br->again = true;
+        return serve(q, br);
+    }
     if (size != br->size) {
-        err_set(&err, ERR_INTERNAL, "blob %s: the row says %" PRIu64 " bytes, the reader %" PRIu64,
+        err_set(&err, ERR_BUSY,
+                "blob %s: it was said to have %" PRIu64 " bytes, and now %" PRIu64 ": try again",
                 br->digest, br->size, size);
         return reply_error(q, RESOURCE_BLOB, &err);
     }
@@ -224,30 +234,37 @@ static enum range_result asked_range(const struct request *q, struct blob_reques
     return range_parse(range, br->size, &br->first, &br->length);
 }
 
-enum MHD_Result blobs_serve(struct request *q)
+static enum MHD_Result serve(struct request *q, struct blob_request *br)
 {
     struct error err = ERROR_INIT;
-    struct blob_request br = {0};
     const struct reference *ref = &q->route.ref;
-    if (request_may(q, ACCESS_PULL, &err) < 0)
-        return reply_error(q, RESOURCE_BLOB, &err);
-    digest_format(&ref->digest, br.digest);
-    snprintf(br.etag, sizeof(br.etag), "\"%s\"", br.digest);
     const char *none_match = request_header(q, "If-None-Match");
     /* Always first, so that HEAD, a conditional GET and a ranged one say what a plain one says. */
-    int found = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br.size, &err);
+    int found = reader_stat(q->server->upstreams, ref->repository, &ref->digest, &br->size, &err);
     if (found == 0)
         reader_no_blob(q->server->upstreams, ref->repository, &ref->digest, &err);
     if (found <= 0)
         return reply_error(q, RESOURCE_BLOB, &err);
-    br.length = br.size;
-    if (none_match && etag_none_match(none_match, br.etag))
-        return send_blob(q, &br, 304, reply_empty(br.size));
+    br->first = 0;
+    br->length = br->size;
+    if (none_match && etag_none_match(none_match, br->etag))
+        return send_blob(q, br, 304, reply_empty(br->size));
     if (q->is_head)
-        return send_blob(q, &br, 200, reply_empty(br.size));
-    enum range_result range = asked_range(q, &br);
+        return send_blob(q, br, 200, reply_empty(br->size));
+    enum range_result range = asked_range(q, br);
     if (range == RANGE_UNSATISFIABLE)
-        return send_unsatisfiable(q, &br);
-    br.is_part = range == RANGE_PART;
-    return get_blob(q, &br);
+        return send_unsatisfiable(q, br);
+    br->is_part = range == RANGE_PART;
+    return get_blob(q, br);
+}
+
+enum MHD_Result blobs_serve(struct request *q)
+{
+    struct error err = ERROR_INIT;
+    struct blob_request br = {0};
+    if (request_may(q, ACCESS_PULL, &err) < 0)
+        return reply_error(q, RESOURCE_BLOB, &err);
+    digest_format(&q->route.ref.digest, br.digest);
+    snprintf(br.etag, sizeof(br.etag), "\"%s\"", br.digest);
+    return serve(q, &br);
 }

@@ -299,20 +299,23 @@ int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct
         return 0;
     if (to > INT64_MAX)
         return err_set(err, ERR_TOO_LARGE, "%" PRIu64 " bytes are more than a file can hold", to);
-    /* The size stays what was written: it says how far a reader may go. */
-    int rc;
-    do {
-        rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
-    } while (rc < 0 && errno == EINTR);
-    if (rc == 0)
-        return 0;
-    bool full = errno == ENOSPC || errno == EDQUOT;
-    if (!full && errno != EOPNOTSUPP && errno != ENOSYS)
-        return err_errno(err, "allocate %" PRIu64 " bytes in %s/incoming", to - from, b->dir);
     uint64_t left = 0, total = 0;
     if (fs_space(b->dir, &left, &total, err) < 0)
         return -1;
-    if (full || left < to - from)
+    /* What can not be had is not tried: it would take all there is from everybody for a moment. The
+     * size stays what was written: it says how far a reader may go. */
+    bool full = left < to - from;
+    int rc = 0;
+    while (!full &&
+           (rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from))) < 0 &&
+           errno == EINTR)
+        ;
+    if (!full && rc == 0)
+        return 0;
+    full = full || errno == ENOSPC || errno == EDQUOT;
+    if (!full && errno != EOPNOTSUPP && errno != ENOSYS)
+        return err_errno(err, "allocate %" PRIu64 " bytes in %s/incoming", to - from, b->dir);
+    if (full)
         return err_set(err, ERR_NO_SPACE,
                        "%s: no room for %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " are free",
                        b->dir, to - from, left, total);

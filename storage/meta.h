@@ -96,6 +96,8 @@ int meta_tag_put(struct meta *m, const char *repository, const char *tag,
                  const struct digest *manifest, const char *commit, struct error *err);
 /* A claimed link is the repository's own from now on. Soon, not durable on return. */
 void meta_link_proved_later(struct meta *m, const char *repository, const struct digest *d);
+int meta_link_resize(struct meta *m, const char *repository, const struct digest *d, uint64_t size,
+                     struct error *err);
 /* Soon, not durable on return. */
 void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag);
 int meta_remove_tag(struct meta *m, const char *repository, const char *tag,

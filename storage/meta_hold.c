@@ -86,8 +86,11 @@ static int run_record(struct meta *m, MDB_txn *txn, void *arg, struct error *err
     const struct record_args *a = arg;
     struct link_row link = {0};
     int r = view_link(m, txn, a->repository, a->digest, &link, err);
-    if (r == 1 && link.is_claimed)
+    if (r == 1 && link.is_claimed) {
+        if (link.size == LINK_SIZE_UNKNOWN)
+            link.size = a->size;
         return put_proved(m, txn, a->repository, a->digest, &link, err);
+    }
     if (r != 0)
         return r < 0 ? -1 : 0;
     if (link_put(m, txn, a->repository, a->digest, a->size, a->origin, false, err) < 0)
@@ -135,6 +138,7 @@ int meta_link_record(struct meta *m, const char *repository, const struct digest
 struct proved_args {
     char repository[REPOSITORY_MAX + 1];
     struct digest digest;
+    uint64_t size; /* LINK_SIZE_UNKNOWN: as the link says */
 };
 
 static int run_proved(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
@@ -142,8 +146,13 @@ static int run_proved(struct meta *m, MDB_txn *txn, void *arg, struct error *err
     const struct proved_args *a = arg;
     struct link_row link = {0};
     int r = view_link(m, txn, a->repository, &a->digest, &link, err);
-    if (r <= 0 || !link.is_claimed)
-        return r < 0 ? -1 : 0;
+    if (r <= 0)
+        return r;
+    bool is_right = a->size == LINK_SIZE_UNKNOWN || a->size == link.size;
+    if (!link.is_claimed && is_right)
+        return 0;
+    if (!is_right)
+        link.size = a->size;
     return put_proved(m, txn, a->repository, &a->digest, &link, err);
 }
 
@@ -154,7 +163,26 @@ void meta_link_proved_later(struct meta *m, const char *repository, const struct
         return;
     snprintf(a->repository, sizeof(a->repository), "%s", repository);
     a->digest = *d;
+    a->size = LINK_SIZE_UNKNOWN;
     meta_write_later(m, run_proved, a, free);
+}
+
+/* Bytes that are here know their size better, and everybody asks them. */
+static int run_resize(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    struct proved_args a = *(const struct proved_args *)arg;
+    uint64_t held;
+    if (blob_get(m, txn, &a.digest, &held, NULL) == 1)
+        a.size = held;
+    return run_proved(m, txn, &a, err);
+}
+
+int meta_link_resize(struct meta *m, const char *repository, const struct digest *d, uint64_t size,
+                     struct error *err)
+{
+    struct proved_args a = {.digest = *d, .size = size};
+    snprintf(a.repository, sizeof(a.repository), "%s", repository);
+    return meta_write(m, run_resize, &a, err);
 }
 
 /* ---- unlinking and mounting ---- */

@@ -77,6 +77,15 @@ static int check_blob(struct meta *m, MDB_txn *txn, const struct digest *d, uint
     return 0;
 }
 
+/* A manifest that was fetched says a size. Somebody else's word on it is as good until the upstream
+ * has been asked, and what the upstream said itself is better. */
+static uint64_t size_of_link(const struct link_row *link, uint64_t said, bool is_claim)
+{
+    if (!link || !is_claim || link->size == said)
+        return said;
+    return link->is_claimed ? LINK_SIZE_UNKNOWN : link->size;
+}
+
 int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct digest *d,
              uint64_t size, const struct origin *origin, bool is_claim, struct error *err)
 {
@@ -88,10 +97,12 @@ int link_put(struct meta *m, MDB_txn *txn, const char *repository, const struct 
     int found = db_get(m, txn, DB_LINKS, &k, &old, err);
     if (found < 0)
         return -1;
-    if (found && link_row_decode(old.data, old.len, &link, NULL) < 0)
+    if (found && link_row_decode(old.data, old.len, &link, NULL) < 0) {
         link = (struct link_row){.is_claimed = is_claim}; /* damaged: this is what repairs it */
+        found = 0;
+    }
+    link.size = size_of_link(found ? &link : NULL, size, is_claim);
     link.is_claimed = link.is_claimed && is_claim;
-    link.size = size;
     if (origin)
         origin_put_first(&link, origin);
     link_row_encode(&row, &link);

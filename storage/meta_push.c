@@ -70,7 +70,7 @@ static int find_blob(struct meta *m, MDB_txn *txn, const struct push_record *r,
         return found;
     if (!r->is_mirror || row.n_origins == 0)
         return 0;
-    *ret_size = row.size;
+    *ret_size = row.size; /* perhaps not known */
     return 1;
 }
 
@@ -148,7 +148,7 @@ static int check_needs(struct meta *m, MDB_txn *txn, struct push_args *a, struct
                 add_once(a->missing, &a->n_missing, &need->digest);
             continue;
         }
-        if (size != need->size) {
+        if (size != need->size && size != LINK_SIZE_UNKNOWN) {
             char text[DIGEST_TEXT_MAX];
             return err_set(err, ERR_INVALID,
                            "%s has %" PRIu64 " bytes, but its descriptor in the manifest says "

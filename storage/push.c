@@ -132,6 +132,14 @@ void store_link_proved(struct store *s, const char *repository, const struct dig
         meta_link_proved_later(s->meta, repository, d);
 }
 
+int store_link_resize(struct store *s, const char *repository, const struct digest *d,
+                      uint64_t size, struct error *err)
+{
+    if (store_check_content(repository, d, err) < 0)
+        return -1;
+    return meta_link_resize(s->meta, repository, d, size, err);
+}
+
 int store_referrers_replace(struct store *s, const char *repository, const struct digest *subject,
                             const struct referrer *items, size_t n, struct error *err)
 {

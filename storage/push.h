@@ -92,14 +92,20 @@ int store_blob_mount(struct store *s, const char *repository, const struct diges
 int store_blob_repositories(struct store *s, const struct digest *d, const char *last, size_t limit,
                             struct name_list *ret, struct error *err);
 
-/* A blob of an upstream's repository that no manifest here names yet: its link with the origin, and
- * a hold. An existing link stays as it is. ERR_UPSTREAM: the bytes are here, with another size. */
+/* A blob of an upstream's repository, which says so: when no manifest here names it yet, its link
+ * with the origin, and a hold. A claimed link (see struct link) is the repository's own from now
+ * on; its size counts, unless that is not known. Another link stays as it is. ERR_UPSTREAM: the
+ * bytes are here, with another size. */
 int store_link_record(struct store *s, const char *repository, const struct digest *d,
                       uint64_t size, const struct origin *origin, struct error *err);
 
 /* The upstream has begun to give the blob for this repository: a claimed link (see struct link) is
  * its own from now on. Cheap: is written soon, a crash may lose it. */
 void store_link_proved(struct store *s, const char *repository, const struct digest *d);
+/* The upstream itself says that the blob has another size than its link; or it has turned out to.
+ * Durable on return. Nothing is done where there is no link; bytes that are here know it better. */
+int store_link_resize(struct store *s, const char *repository, const struct digest *d,
+                      uint64_t size, struct error *err);
 
 struct referrer {
     struct digest digest;

@@ -23,11 +23,13 @@ struct origin {
     const char *path;     /* inside the repository; empty: a registry's */
 };
 
+#define LINK_SIZE_UNKNOWN UINT64_MAX
+
 /* The row (repository, digest) without which a blob is 404 in that repository. */
 struct link {
-    uint64_t size;
-    bool held;  /* the bytes are here */
-    bool named; /* unless it is held: whether a manifest of the repository needs it */
+    uint64_t size; /* LINK_SIZE_UNKNOWN: of a claim, when manifests say different ones */
+    bool held;     /* the bytes are here */
+    bool named;    /* unless it is held: whether a manifest of the repository needs it */
     /* Only a manifest that was fetched says that the repository has it: until its upstream has
      * given or confirmed it there, bytes that came from elsewhere are not this repository's. */
     bool claimed;

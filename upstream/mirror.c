@@ -276,12 +276,17 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
 {
     struct question q;
     _cleanup_outcome_ struct outcome outcome = {0};
+    char text[DIGEST_TEXT_MAX];
     if (question_of(m, ASK_BLOB, repository, &q, err) < 0)
         return -1;
     q.digest = *d;
     int found = store_link_get(m->store, q.name.full, d, ret, err);
-    if (found || m->offline)
+    if (found < 0 || (found && ret->size != LINK_SIZE_UNKNOWN))
         return found;
+    if (found)
+        link_done(ret);
+    if (m->offline)
+        return found ? mirror_is_offline(m, digest_format(d, text), err) : 0;
     found = ask_blob(m, &q, &outcome, err);
     if (found <= 0)
         return found;
@@ -289,19 +294,44 @@ int mirror_link(struct mirror *m, const char *repository, const struct digest *d
                                : store_link_get(m->store, q.name.full, d, ret, err);
 }
 
-void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d)
+int mirror_ask_size(struct mirror *m, const char *repository, const struct digest *d,
+                    uint64_t *ret_size, struct error *err)
 {
     struct question q;
     _cleanup_outcome_ struct outcome outcome = {0};
-    struct link link = {0};
-    if (m->offline || question_of(m, ASK_SIZE, repository, &q, NULL) < 0)
+    char key[QUESTION_KEY_MAX], text[DIGEST_TEXT_MAX];
+    if (m->offline)
+        return mirror_is_offline(m, digest_format(d, text), err);
+    if (question_of(m, ASK_SIZE, repository, &q, err) < 0)
+        return -1;
+    q.digest = *d;
+    if (notes_get(&m->negatives, question_key(&q, key), err, NULL))
+        return -1;
+    int rc = mirror_ask(m, &q, m->config->revalidate_timeout_s * 1000u, &outcome, err);
+    if (rc < 0)
+        return outcome.is_gone ? 0 : -1;
+    *ret_size = outcome.size;
+    return 1;
+}
+
+void mirror_size_refuted(struct mirror *m, const char *repository, const struct digest *d,
+                         const struct error *why)
+{
+    struct question q;
+    char key[QUESTION_KEY_MAX];
+    if (question_of(m, ASK_SIZE, repository, &q, NULL) < 0)
         return;
     q.digest = *d;
-    int found = store_link_get(m->store, q.name.full, d, &link, NULL);
-    bool is_their_word = found > 0 && !link.held && !link.named;
-    link_done(&link);
-    if (is_their_word)
-        mirror_ask(m, &q, m->config->revalidate_timeout_s * 1000u, &outcome, NULL);
+    notes_put(&m->negatives, question_key(&q, key), m->config->negative_ttl_s, why, false);
+}
+
+int mirror_resize(struct mirror *m, const char *repository, const struct digest *d, uint64_t size,
+                  struct error *err)
+{
+    struct mirror_name n;
+    if (mirror_name_of(m->config, repository, &n, err) < 0)
+        return -1;
+    return store_link_resize(m->store, n.full, d, size, err);
 }
 
 /* ---- claimed links ---- */

@@ -32,12 +32,21 @@ struct oci *mirror_oci(struct mirror *m);
 /* As upstreams_manifest(). */
 int mirror_manifest(struct mirror *m, const struct reference *r, struct manifest_answer *ret,
                     struct error *err);
-/* As store_link_get(), asking the upstream for what the repository does not have here. */
+/* As store_link_get(), asking the upstream for what the repository does not have here, and for the
+ * size of what manifests give different ones. */
 int mirror_link(struct mirror *m, const char *repository, const struct digest *d, struct link *ret,
                 struct error *err);
-/* The bytes of a link did not come as its size said. When it was the upstream that told the size,
- * and not a manifest, it is asked again: what it said then may have been wrong. */
-void mirror_check_link(struct mirror *m, const char *repository, const struct digest *d);
+/* The upstream's answer to a download contradicted the link's size. What the upstream says of it
+ * when it is asked for nothing else: 1 and the size, 0 it has no such blob, -1; also when
+ * mirror_size_refuted() has been called a short while ago. */
+int mirror_ask_size(struct mirror *m, const char *repository, const struct digest *d,
+                    uint64_t *ret_size, struct error *err);
+/* The bytes of the size that the upstream said are not the blob, for the reason given. */
+void mirror_size_refuted(struct mirror *m, const char *repository, const struct digest *d,
+                         const struct error *why);
+/* The link's size is this one from now on. */
+int mirror_resize(struct mirror *m, const char *repository, const struct digest *d, uint64_t size,
+                  struct error *err);
 /* A link that is only claimed (storage/repository.h) gives no right to bytes that came from
  * elsewhere. Whether the upstream's own repository has the blob, asked unless it was just seen: 1,
  * 0 it has not, -1. */

@@ -305,24 +305,12 @@ static int answer_blob(struct mirror *m, const struct question *q, struct outcom
 }
 
 /* What is known of a blob's size did not turn out: it was wrong, or what has been sent now is. */
-static int answer_size(struct mirror *m, const struct question *q, struct error *err)
+static int answer_size(struct mirror *m, const struct question *q, struct outcome *ret,
+                       struct error *err)
 {
-    uint64_t size = 0;
-    struct link link = {0};
-    const struct origin origin = {
-        .upstream = m->config->prefix, .repo_id = q->name.name, .commit = "", .path = ""};
-    int rc = oci_head_blob(m->oci, q->name.name, &q->digest, &size, err);
-    if (rc <= 0)
-        return rc < 0 ? -1 : mirror_no_such(m, q, err);
-    rc = store_link_get(m->store, q->name.full, &q->digest, &link, err);
-    bool differs = rc > 0 && !link.held && !link.named && link.size != size;
-    link_done(&link);
-    if (!differs)
-        return rc < 0 ? -1 : 0;
-    if (mirror_check_size(m->config, &q->name, &q->digest, size, err) < 0 ||
-        store_blob_unlink(m->store, q->name.full, &q->digest, NULL, err) < 0)
-        return -1;
-    return store_link_record(m->store, q->name.full, &q->digest, size, &origin, err);
+    int rc = oci_head_blob(m->oci, q->name.name, &q->digest, &ret->size, err);
+    ret->is_gone = rc == 0;
+    return rc > 0 ? 0 : rc < 0 ? -1 : mirror_no_such(m, q, err);
 }
 
 static int answer_referrers(struct mirror *m, const struct question *q, struct error *err)
@@ -391,7 +379,7 @@ int mirror_answer(struct mirror *m, const struct question *q, struct outcome *re
     case ASK_BLOB:
         return answer_blob(m, q, ret, err);
     case ASK_SIZE:
-        return answer_size(m, q, err);
+        return answer_size(m, q, ret, err);
     case ASK_REFERRERS:
         return answer_referrers(m, q, err);
     case ASK_TAGS:

@@ -1,6 +1,7 @@
 /* One client being sent a blob: from the file when it is held, from the running transfer when not.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,22 @@
 /* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
  */
 #define START_WAIT_MS 60000
+#define LOOKS 4u /* at what is known of a blob, while that changes */
 
 struct reader {
+    struct upstreams *upstreams;
+    char repository[REPOSITORY_MAX + 1];
+    struct digest digest;
     enum reader_kind kind;
     uint64_t size;
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
     struct transfer_place place;
     uint64_t first, end; /* what will be read */
+    uint64_t asked_end;  /* as it was asked for */
+    bool own;            /* the transfer asks for the bytes in the link's own repository */
+    bool alone;          /* joins no other any more */
+    bool begun;          /* its client has got some of it */
 };
 
 static bool is_part(const struct reader *r)
@@ -61,6 +70,7 @@ static int hub_source_make(struct hub *h, struct link *link, const struct digest
     *link = (struct link){0};
     *ret = (struct transfer_source){
         .upstream = hub_config(h)->prefix,
+        .repository = s->link.origin.repo_id,
         .pool = hub_pool(h),
         .retries = hub_config(h)->retries,
         .max_connections = hub_config(h)->connections_per_blob,
@@ -144,48 +154,75 @@ static int check_claim(struct upstreams *u, const char *repository, const struct
     return proved == 0 ? reader_no_blob(u, repository, d, err) : proved < 0 ? -1 : 0;
 }
 
-static bool feeds(struct upstreams *u, const char *repository, const struct transfer *x)
+static bool feeds(const struct reader *r)
 {
-    struct mirror *m = upstreams_mirror_of(u, repository);
-    return m && mirror_feeds(m, repository, x);
+    struct mirror *m = upstreams_mirror_of(r->upstreams, r->repository);
+    return m && mirror_feeds(m, r->repository, r->transfer);
 }
 
-static int join(struct upstreams *u, const char *repository, struct link *link,
-                const struct digest *d, struct reader *r, struct error *err)
+static void leave(struct reader *r)
 {
-    struct transfer_source source = {0};
-    uint64_t size = link->size, have;
+    if (r->transfer)
+        transfer_leave(r->transfer, &r->place);
+    transfer_unref(TAKE_PTR(r->transfer));
+}
+
+static int not_begun(struct upstreams *u, struct error *err)
+{
+    struct transfer_stats stats;
+    transfers_stats(u->transfers, &stats);
+    err_set(err, ERR_BUSY,
+            "the download has not begun within %d s: %" PRIu64 " of %u places "
+            "(limits.transfers) are taken%s",
+            START_WAIT_MS / 1000, stats.running, u->config->max_transfers,
+            stats.running < u->config->max_transfers ? "; the upstream is slow to answer" : "");
+    if (err)
+        err->retry_after = 10;
+    return -1;
+}
+
+/* Finds the transfer of a link, or starts it. */
+static int find_transfer(struct reader *r, struct link *link, struct error *err)
+{
+    struct upstreams *u = r->upstreams;
+    char upstream[REPOSITORY_MAX + 1], repo_id[REPOSITORY_MAX + 1];
+    snprintf(upstream, sizeof(upstream), "%s", link->origin.upstream);
+    snprintf(repo_id, sizeof(repo_id), "%s", link->origin.repo_id);
+    struct transfer_source source = {
+        .upstream = upstream, .repository = repo_id, .alone = r->alone};
     bool claimed = link->claimed;
-    if (loop_check(link->origin.upstream, err) < 0)
+    uint64_t size = link->size;
+    if (loop_check(upstream, err) < 0)
         return -1;
-    bool running = transfer_find(u->transfers, d, &r->transfer) > 0;
+    bool running = transfer_find(u->transfers, &r->digest, size, &source, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
-    if (!running && (source_make(u, link, d, &source, err) < 0 ||
-                     transfer_join(u->transfers, d, size, &source, &r->transfer, err) < 0))
+    if (!running) {
+        if (source_make(u, link, &r->digest, &source, err) < 0)
+            return -1;
+        source.alone = r->alone;
+        if (transfer_join(u->transfers, &r->digest, size, &source, &r->transfer, err) < 0)
+            return -1;
+    }
+    r->own = transfer_is_of(r->transfer, upstream, repo_id);
+    return claimed && !feeds(r) ? check_claim(u, r->repository, &r->digest, err) : 0;
+}
+
+/* Until the upstream has answered, so that a failure can be a status. */
+static int join(struct reader *r, struct link *link, struct error *err)
+{
+    bool claimed = link->claimed;
+    uint64_t have;
+    if (find_transfer(r, link, err) < 0)
         return -1;
-    if (claimed && !feeds(u, repository, r->transfer) && check_claim(u, repository, d, err) < 0)
-        return -1;
-    if (transfer_size(r->transfer) != size)
-        return transfer_sizes_differ(transfer_size(r->transfer), size, err);
     transfer_move(r->transfer, &r->place, r->first);
     if (is_part(r))
         transfer_hurry(r->transfer, r->first, r->end);
     int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
                            clock_monotonic_ms() + START_WAIT_MS, &have, err);
-    if (rc == 0) {
-        struct transfer_stats stats;
-        transfers_stats(u->transfers, &stats);
-        err_set(err, ERR_BUSY,
-                "the download has not begun within %d s: %" PRIu64 " of %u places "
-                "(limits.transfers) are taken%s",
-                START_WAIT_MS / 1000, stats.running, u->config->max_transfers,
-                stats.running < u->config->max_transfers ? "; the upstream is slow to answer" : "");
-        if (err)
-            err->retry_after = 10;
-        return -1;
-    }
-    if (rc > 0 && claimed && feeds(u, repository, r->transfer))
-        mirror_proved(upstreams_mirror_of(u, repository), repository, d);
+    if (rc == 0)
+        return not_begun(r->upstreams, err);
+    if (rc > 0 && claimed && feeds(r))
+        mirror_proved(upstreams_mirror_of(r->upstreams, r->repository), r->repository, &r->digest);
     return rc < 0 ? -1 : 0;
 }
 
@@ -198,40 +235,158 @@ static int find_link(struct upstreams *u, const char *repository, const struct d
              : store_link_get(u->store, repository, d, ret, err);
 }
 
-/* An answer that was refused, as one of another size is; not an upstream that is down. */
-static bool link_may_be_wrong(const struct error *err)
-{
-    return err && !err->retry_after &&
-           (err->code == ERR_UPSTREAM || err->code == ERR_CONFLICT ||
-            err->code == ERR_DIGEST_MISMATCH);
-}
+/* ---- when the upstream says another size ---- */
 
-static int open_blob(struct upstreams *u, const char *repository, const struct digest *d,
-                     struct reader *r, struct error *err)
+/* 1: bytes of this size are the blob, 0: there was no time to see, -1. */
+static int fetch_as(struct reader *r, uint64_t size, struct error *err)
 {
     struct link link = {0};
-    int found = find_link(u, repository, d, &link, err);
-    if (found <= 0)
-        return found < 0 ? -1 : reader_no_blob(u, repository, d, err);
-    r->size = link.size;
-    if (r->end > r->size)
-        r->end = r->size;
-    int held = store_blob_open(u->store, d, &r->blob, err);
-    int rc = held < 0 ? -1 : 0;
-    if (held > 0) {
-        r->kind = READER_HIT;
-        if (link.claimed)
-            rc = check_claim(u, repository, d, err);
-        if (rc == 0 && blob_size(r->blob) != link.size)
-            rc = transfer_sizes_differ(blob_size(r->blob), link.size, err);
-    } else if (held == 0) {
-        rc = link.has_origin ? join(u, repository, &link, d, r, err)
-                             : bytes_gone(repository, d, err);
-        if (rc < 0 && link_may_be_wrong(err) && upstreams_mirror_of(u, repository))
-            mirror_check_link(upstreams_mirror_of(u, repository), repository, d);
-    }
+    uint64_t have;
+    int rc = find_link(r->upstreams, r->repository, &r->digest, &link, err);
+    if (rc == 0)
+        rc = reader_no_blob(r->upstreams, r->repository, &r->digest, err);
+    link.size = size;
+    if (rc > 0 && !link.held)
+        rc = find_transfer(r, &link, err) < 0
+                 ? -1
+                 : transfer_wait(r->transfer, UINT64_MAX, TRANSFER_DONE,
+                                 clock_monotonic_ms() + START_WAIT_MS, &have, err);
     link_done(&link);
     return rc;
+}
+
+/* A manifest says one size, the upstream another. Only the bytes can tell, and no client gets any
+ * before they have. 1 when they have, -1. */
+static int try_size(struct reader *r, uint64_t size, struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(r->upstreams, r->repository);
+    struct error why = ERROR_INIT;
+    uint64_t told = r->size;
+    leave(r);
+    int rc = fetch_as(r, size, &why);
+    leave(r);
+    if (rc > 0)
+        return mirror_resize(m, r->repository, &r->digest, size, err) < 0 ? -1 : 1;
+    if (rc == 0) {
+        err_set(&why, ERR_BUSY, "it is being fetched, to see which of the two is right: try again");
+        why.retry_after = 10;
+    }
+    err_wrap(&why,
+             "a manifest of %s says that this blob has %" PRIu64 " bytes, the upstream %" PRIu64,
+             r->repository, told, size);
+    if (why.code == ERR_DIGEST_MISMATCH)
+        mirror_size_refuted(m, r->repository, &r->digest, &why);
+    if (err)
+        *err = why;
+    return -1;
+}
+
+/* Whether the digest can be one of so many bytes at all. */
+static bool is_possible(const struct digest *d, uint64_t size)
+{
+    struct digest empty;
+    return size || (digest_of(d->alg, "", 0, &empty, NULL) == 0 && digest_equal(&empty, d));
+}
+
+/* The upstream's answer was about another size. */
+static bool is_contradicted(const struct reader *r, uint64_t *ret_said)
+{
+    *ret_said = LINK_SIZE_UNKNOWN;
+    return !is_possible(&r->digest, r->size) ||
+           (r->transfer && transfer_is_contradicted(r->transfer, ret_said));
+}
+
+/* After a failure: 1 when there is more known now, so that another attempt may do better. */
+static int settle_size(struct reader *r, bool named, struct error *err)
+{
+    struct mirror *m = upstreams_mirror_of(r->upstreams, r->repository);
+    uint64_t said, told, held;
+    if (store_blob_stat(r->upstreams->store, &r->digest, &held, NULL) > 0)
+        return 1; /* it came meanwhile, for somebody else */
+    if (!m || !is_contradicted(r, &said))
+        return -1;
+    struct error why = ERROR_INIT;
+    if (mirror_ask_size(m, r->repository, &r->digest, &told, &why) <= 0) {
+        if (why.code == ERR_DIGEST_MISMATCH && err)
+            *err = why;
+        return -1;
+    }
+    /* A single answer of another size is no reason to doubt. */
+    if (told == r->size || !is_possible(&r->digest, told) ||
+        (told != said && said != LINK_SIZE_UNKNOWN))
+        return -1;
+    if (named)
+        return try_size(r, told, err);
+    leave(r);
+    return mirror_resize(m, r->repository, &r->digest, told, err) < 0 ? -1 : 1;
+}
+
+/* ---- opening ---- */
+
+/* What failed elsewhere says nothing of our own link's repository. */
+static bool is_inherited(const struct reader *r, const struct error *err)
+{
+    uint64_t have;
+    return r->transfer && !r->own && !r->alone && err->code != ERR_CANCELLED &&
+           err->code != ERR_IO && err->code != ERR_NO_SPACE &&
+           transfer_wait(r->transfer, UINT64_MAX, TRANSFER_DONE, 0, &have, NULL) < 0;
+}
+
+/* 0 opened, 1 look again, -1. */
+static int open_held(struct reader *r, const struct link *link, struct error *err)
+{
+    r->kind = READER_HIT;
+    if (link->claimed && check_claim(r->upstreams, r->repository, &r->digest, err) < 0)
+        return -1;
+    if (blob_size(r->blob) == r->size)
+        return 0;
+    blob_close(TAKE_PTR(r->blob)); /* it has come this moment, and knows its size better */
+    return 1;
+}
+
+static int open_cold(struct reader *r, struct link *link, struct error *err)
+{
+    bool named = link->named;
+    struct error why = ERROR_INIT;
+    if (!is_possible(&r->digest, r->size))
+        err_set(&why, ERR_UPSTREAM, "this blob is said to be empty, and can not be");
+    else if (join(r, link, &why) == 0)
+        return 0;
+    if (is_inherited(r, &why)) {
+        leave(r);
+        r->alone = true;
+        return 1;
+    }
+    int rc = settle_size(r, named, &why);
+    if (rc < 0 && err)
+        *err = why;
+    return rc;
+}
+
+static int look(struct reader *r, struct error *err)
+{
+    struct upstreams *u = r->upstreams;
+    _cleanup_(link_done) struct link link = {0};
+    int found = find_link(u, r->repository, &r->digest, &link, err);
+    if (found <= 0)
+        return found < 0 ? -1 : reader_no_blob(u, r->repository, &r->digest, err);
+    r->size = link.size;
+    r->end = r->asked_end < r->size ? r->asked_end : r->size;
+    int held = store_blob_open(u->store, &r->digest, &r->blob, err);
+    if (held)
+        return held < 0 ? -1 : open_held(r, &link, err);
+    return link.has_origin ? open_cold(r, &link, err) : bytes_gone(r->repository, &r->digest, err);
+}
+
+static int open_blob(struct reader *r, struct error *err)
+{
+    for (unsigned looks = 0; looks < LOOKS; looks++) {
+        int rc = look(r, err);
+        if (rc <= 0)
+            return rc < 0 ? -1 : refuse_suspect(r->upstreams, &r->digest, r->first, err);
+    }
+    err_set(err, ERR_BUSY, "what is known of this blob's size keeps changing: try again");
+    return -1;
 }
 
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
@@ -240,9 +395,12 @@ int reader_open(struct upstreams *u, const char *repository, const struct digest
     struct reader *r = calloc(1, sizeof(*r));
     if (!r)
         return err_set(err, ERR_NOMEM, "out of memory for a reader");
+    r->upstreams = u;
+    snprintf(r->repository, sizeof(r->repository), "%s", repository);
+    r->digest = *d;
     r->first = first;
-    r->end = end;
-    if (open_blob(u, repository, d, r, err) < 0 || refuse_suspect(u, d, first, err) < 0) {
+    r->asked_end = end;
+    if (open_blob(r, err) < 0) {
         reader_close(r);
         return -1;
     }
@@ -283,28 +441,54 @@ int reader_fd(const struct reader *r)
     return r->blob ? blob_fd(r->blob) : -1;
 }
 
+/* Its download failed elsewhere before the client had got anything: the same answer can begin with
+ * a download of its own, which the client does not see. */
+static bool begins_again(struct reader *r, const struct error *err)
+{
+    struct error ignored = ERROR_INIT;
+    uint64_t size = r->size;
+    if (r->begun || !is_inherited(r, err))
+        return false;
+    leave(r);
+    r->alone = true;
+    return open_blob(r, &ignored) == 0 && r->size == size;
+}
+
+/* 1 with bytes to read, 0 at the deadline, -1. */
+static int wait_for_bytes(struct reader *r, uint64_t offset, uint64_t deadline_ms,
+                          struct error *err)
+{
+    uint64_t have;
+    return is_part(r) ? transfer_wait_part(r->transfer, offset, r->end, deadline_ms, &have, err)
+                      : transfer_wait(r->transfer, offset, TRANSFER_DONE, deadline_ms, &have, err);
+}
+
+static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t len,
+                          struct error *err)
+{
+    ssize_t n = r->blob      ? blob_read(r->blob, offset, buf, len, err)
+                : is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
+                             : transfer_read(r->transfer, offset, buf, len, err);
+    if (n > 0 && r->transfer)
+        transfer_move(r->transfer, &r->place, offset + (uint64_t)n);
+    r->begun = r->begun || n > 0;
+    return n;
+}
+
 ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
                     bool *ret_waiting, struct error *err)
 {
+    struct error why = ERROR_INIT;
     *ret_waiting = false;
     if (offset >= r->size || !len)
         return 0;
-    if (r->blob)
-        return blob_read(r->blob, offset, buf, len, err);
-    uint64_t have, deadline_ms = clock_monotonic_ms() + wait_ms;
-    int rc = is_part(r)
-                 ? transfer_wait_part(r->transfer, offset, r->end, deadline_ms, &have, err)
-                 : transfer_wait(r->transfer, offset, TRANSFER_DONE, deadline_ms, &have, err);
-    if (rc < 0)
-        return -1;
-    if (rc == 0) {
-        *ret_waiting = true;
-        return 0;
-    }
-    ssize_t n = is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
-                           : transfer_read(r->transfer, offset, buf, len, err);
-    if (n > 0)
-        transfer_move(r->transfer, &r->place, offset + (uint64_t)n);
+    int rc = r->blob ? 1 : wait_for_bytes(r, offset, clock_monotonic_ms() + wait_ms, &why);
+    ssize_t n = rc > 0 ? read_bytes(r, offset, buf, len, &why) : rc;
+    if (n < 0 && begins_again(r, &why))
+        rc = 0, n = 0;
+    *ret_waiting = rc == 0;
+    if (n < 0 && err)
+        *err = why;
     return n;
 }
 
@@ -324,8 +508,6 @@ void reader_close(struct reader *r)
     if (!r)
         return;
     blob_close(r->blob);
-    if (r->transfer)
-        transfer_leave(r->transfer, &r->place);
-    transfer_unref(r->transfer);
+    leave(r);
     free(r);
 }

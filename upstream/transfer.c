@@ -59,21 +59,7 @@ void transfers_free(struct transfers *t)
     free(t);
 }
 
-static struct transfer **bucket_of(struct transfers *t, const struct digest *d)
-{
-    return &t->buckets[d->raw[0] % TRANSFER_BUCKETS];
-}
-
-/* Under t->lock. */
-static struct transfer *lookup(struct transfers *t, const struct digest *d)
-{
-    for (struct transfer *x = *bucket_of(t, d); x; x = x->next)
-        if (digest_equal(&x->digest, d) && !atomic_load(&x->closed))
-            return x;
-    return NULL;
-}
-
-static void source_release(struct transfer_source *source)
+void transfer_source_release(struct transfer_source *source)
 {
     if (source->release)
         source->release(source->ctx);
@@ -82,7 +68,7 @@ static void source_release(struct transfer_source *source)
 
 static void destroy(struct transfer *x)
 {
-    source_release(&x->source);
+    transfer_source_release(&x->source);
     blob_close(x->blob);
     hasher_free(x->hasher);
     http_location_done(&x->location);
@@ -116,7 +102,7 @@ static bool goes_on_abandoned(struct transfer *x)
     return x->table->options.finish_abandoned && !x->through && (x->has_slot || may_linger(x));
 }
 
-static void drop_reference(struct transfer *x, bool reader)
+void transfer_drop(struct transfer *x, bool reader)
 {
     pthread_mutex_lock(&x->lock);
     bool last = --x->refs == 0;
@@ -132,23 +118,7 @@ void transfer_unref(struct transfer *x)
     if (!x)
         return;
     atomic_fetch_sub(&x->table->stats.readers, 1);
-    drop_reference(x, true);
-}
-
-/* Under t->lock. A transfer that has been told to stop is not joined: it will end without its
- * bytes. */
-static bool try_reference(struct transfer *x)
-{
-    pthread_mutex_lock(&x->lock);
-    bool usable = x->state != TRANSFER_FAILED && !atomic_load(&x->cancel);
-    if (usable) {
-        x->refs++;
-        x->readers++;
-    }
-    pthread_mutex_unlock(&x->lock);
-    if (usable)
-        atomic_fetch_add(&x->table->stats.readers, 1);
-    return usable;
+    transfer_drop(x, true);
 }
 
 static struct transfer *transfer_make(struct transfers *t, const struct digest *d, uint64_t size,
@@ -171,24 +141,6 @@ static struct transfer *transfer_make(struct transfers *t, const struct digest *
     pthread_mutex_init(&x->lock, NULL);
     pthread_mutex_init(&x->writing, NULL);
     return x;
-}
-
-/* Takes the transfer out of the table; from here on the digest can be asked for afresh. */
-static void unlist(struct transfer *x)
-{
-    struct transfers *t = x->table;
-    pthread_mutex_lock(&t->lock);
-    for (struct transfer **p = bucket_of(t, &x->digest); *p; p = &(*p)->next)
-        if (*p == x) {
-            *p = x->next;
-            break;
-        }
-    if (x->has_slot)
-        t->running--;
-    if (x->lingers)
-        atomic_fetch_sub(&t->lingering, 1);
-    pthread_cond_broadcast(&t->changed);
-    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- states ------------------------------------------------------------------------------- */
@@ -221,12 +173,12 @@ void transfer_cancel(struct transfer *x)
     atomic_store(&x->halt, true);
 }
 
-/* Bytes that a reader was given before they were hashed, and that are given up now: what comes in
- * their place another time can not vouch for them. */
+/* Bytes that a reader was given before the whole was hashed, and that are given up now: what comes
+ * in their place another time can not vouch for them. */
 static void suspect(struct transfer *x, const struct error *error)
 {
     pthread_mutex_lock(&x->lock);
-    bool lost = x->given > extents_end(&x->here, 0);
+    bool lost = x->through ? x->lent : x->given > extents_end(&x->here, 0);
     pthread_mutex_unlock(&x->lock);
     struct error ignored;
     if (lost && error->code != ERR_DIGEST_MISMATCH)
@@ -238,8 +190,10 @@ static void suspect(struct transfer *x, const struct error *error)
  * then the table forgets it. */
 static void finish(struct transfer *x, struct blob *blob, const struct error *error)
 {
-    if (!blob)
+    if (!blob) {
         suspect(x, error);
+        transfer_distrust(x, error);
+    }
     pthread_mutex_lock(&x->lock);
     x->blob = blob;
     if (blob) {
@@ -253,9 +207,10 @@ static void finish(struct transfer *x, struct blob *blob, const struct error *er
     while (x->reads)
         pthread_cond_wait(&x->cond, &x->lock);
     struct blob_writer *writer = TAKE_PTR(x->writer);
+    bool keep = !blob && error->code != ERR_DIGEST_MISMATCH && !x->through;
     pthread_mutex_unlock(&x->lock);
     /* Also what was there before and was not looked at yet; an empty partial is not kept. */
-    writer_close(writer, !blob && error->code != ERR_DIGEST_MISMATCH);
+    writer_close(writer, keep);
 }
 
 /* A slot is for the whole file. What a reader wants at once does not wait for one. */
@@ -285,14 +240,6 @@ int transfer_take_slot(struct transfer *x, struct error *err)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
-int transfer_sizes_differ(uint64_t known, uint64_t told, struct error *err)
-{
-    return err_set(err, ERR_CONFLICT,
-                   "this digest belongs to %" PRIu64 " bytes elsewhere, and to %" PRIu64
-                   " in this repository: one of the upstreams is wrong",
-                   known, told);
-}
-
 /* Another transfer may have committed the blob between our caller's look and our start. */
 static int already_held(struct transfer *x, struct blob **ret, struct error *err)
 {
@@ -301,7 +248,10 @@ static int already_held(struct transfer *x, struct blob **ret, struct error *err
     if (held <= 0)
         return held;
     if (blob_size(blob) != x->size) {
-        transfer_sizes_differ(blob_size(blob), x->size, err);
+        err_set(err, ERR_UPSTREAM,
+                "upstream \"%s\" says that this digest belongs to %" PRIu64
+                " bytes, and it belongs to %" PRIu64 ", which are here: try again",
+                x->source.upstream, x->size, blob_size(blob));
         blob_close(blob);
         return -1;
     }
@@ -346,11 +296,11 @@ static void *thread_main(void *arg)
     } else {
         finish(x, blob, &error);
     }
-    unlist(x);
+    transfer_unlist(x);
     if (t->ended)
         t->ended(t->ended_ctx, x->source.upstream, &x->digest, x->size, atomic_load(&x->received),
                  clock_monotonic_ms() - began, rc ? &error : NULL);
-    drop_reference(x, false);
+    transfer_drop(x, false);
 
     pthread_mutex_lock(&t->lock);
     t->threads--;
@@ -373,9 +323,8 @@ int transfer_thread(void *(*body)(void *), void *arg)
     return rc;
 }
 
-/* Under t->lock. Takes the source over; NULL with an error when it could not be started. */
-static struct transfer *start(struct transfers *t, const struct digest *d, uint64_t size,
-                              struct transfer_source *source, struct error *err)
+struct transfer *transfer_start(struct transfers *t, const struct digest *d, uint64_t size,
+                                struct transfer_source *source, struct error *err)
 {
     struct transfer *x = transfer_make(t, d, size, err);
     if (!x)
@@ -389,49 +338,11 @@ static struct transfer *start(struct transfers *t, const struct digest *d, uint6
         err_set(err, ERR_BUSY, "cannot start a transfer thread: %m");
         return NULL;
     }
-    x->next = *bucket_of(t, d);
-    *bucket_of(t, d) = x;
+    transfer_list(x);
     t->threads++;
     atomic_fetch_add(&t->stats.started, 1);
     atomic_fetch_add(&t->stats.readers, 1);
     return x;
-}
-
-int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
-                  struct transfer_source *source, struct transfer **ret, struct error *err)
-{
-    pthread_mutex_lock(&t->lock);
-    struct transfer *x = NULL;
-    while (!t->stopping && (x = lookup(t, d)) && !try_reference(x)) {
-        x = NULL;
-        pthread_cond_wait(&t->changed, &t->lock); /* it is on its way out */
-    }
-    if (t->stopping)
-        err_set(err, ERR_CANCELLED, "the server is shutting down");
-    else if (!x)
-        x = start(t, d, size, source, err);
-    pthread_mutex_unlock(&t->lock);
-    source_release(source);
-    if (!x)
-        return -1;
-    if (x->size != size) {
-        transfer_sizes_differ(x->size, size, err);
-        transfer_unref(x);
-        return -1;
-    }
-    *ret = x;
-    return 0;
-}
-
-int transfer_find(struct transfers *t, const struct digest *d, struct transfer **ret)
-{
-    pthread_mutex_lock(&t->lock);
-    struct transfer *x = lookup(t, d);
-    bool found = x && try_reference(x);
-    pthread_mutex_unlock(&t->lock);
-    if (found)
-        *ret = x;
-    return found;
 }
 
 void transfers_stats(struct transfers *t, struct transfer_stats *ret)

@@ -17,6 +17,11 @@
  * (store_mismatch_put) so that no client resumes into other bytes; the same when bytes that a
  * reader got before they were hashed are given up for another reason.
  *
+ * One for a digest: of those who were told different sizes each has a transfer of its own, and so
+ * has who joins no other (below); but there is one writer, and the others pass the bytes through
+ * as when there is no room. They wait a moment first: most that are wrong end as soon as their
+ * upstream has answered.
+ *
  * Connections: the transfer's thread brings what is missing first. For a large file further ones
  * are added as long as each raises the rate, up to max_connections; they ask for segments, have to
  * be answered with 206 and the first answer's ETag, and go when another request needs their place
@@ -62,7 +67,7 @@ enum transfer_state { /* ordered; only grows */
  * of the location itself are followed by the transfer, without credentials to another origin. */
 struct transfer_source {
     const char *upstream;   /* its prefix, for metrics and logs; lives as long as the source */
-    const char *repository; /* of a registry, that the bytes are asked for in; likewise; or NULL */
+    const char *repository; /* that the bytes are asked for in; likewise */
     const char
         *cdn_loop; /* for requests to the location's own origin (loop.h); likewise; or NULL */
     struct http_pool *pool;
@@ -76,6 +81,7 @@ struct transfer_source {
                       struct error *err);
     void (*release)(void *ctx);
     void *ctx;
+    bool alone; /* joins no transfer from another repository: one has just failed */
 };
 
 struct transfers;
@@ -94,19 +100,23 @@ void transfers_stop(struct transfers *t);
 /* After transfers_stop(), when no reader is left. */
 void transfers_free(struct transfers *t);
 
-/* Finds the running transfer of this digest or starts one; takes the source over in any case
- * (releases it when not needed). *ret is a reference for one reader. ERR_CANCELLED after a stop. */
+/* Finds the running transfer of this digest and size or starts one; takes the source over in any
+ * case (releases it when not needed). *ret is a reference for one reader. A transfer from another
+ * repository of which one of this digest has failed a short while ago is not joined.
+ * ERR_CANCELLED after a stop. */
 int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
                   struct transfer_source *source, struct transfer **ret, struct error *err);
-/* The running transfer of this digest: 1 and a reference, 0 none. */
-int transfer_find(struct transfers *t, const struct digest *d, struct transfer **ret);
+/* The running transfer that a join with this source (of which upstream, repository and alone count)
+ * would find: 1 and a reference, 0 none. */
+int transfer_find(struct transfers *t, const struct digest *d, uint64_t size,
+                  const struct transfer_source *like, struct transfer **ret);
 void transfer_unref(struct transfer *x); /* NULL is fine */
 
 uint64_t transfer_size(const struct transfer *x);
-/* Whether its bytes are asked for in this repository of this registry. */
+/* Whether its bytes are asked for in this repository of this upstream. */
 bool transfer_is_of(const struct transfer *x, const char *upstream, const char *repository);
-/* ERR_CONFLICT: a digest has one size, so whoever was told another one gets no byte of it. */
-int transfer_sizes_differ(uint64_t known, uint64_t told, struct error *err);
+/* It failed because the upstream's answer is about so many bytes, and not about its size. */
+bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size);
 
 /* Sleeps until `have` > seen, or the state is at least `state`, or it is final, or the deadline
  * (clock_monotonic_ms). Returns 1 with *ret_have when there is more than seen or the state was

@@ -152,15 +152,31 @@ static int unfit(struct fetch *f, struct error *err, const char *why)
     return err_set(err, ERR_UPSTREAM, "no part of the file could be fetched by itself: %s", why);
 }
 
+/* Another size is another object, or what we were told of this one is wrong. */
+static int contradict(struct transfer *x, uint64_t said, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    x->contradicted = true;
+    x->said = said;
+    pthread_mutex_unlock(&x->lock);
+    return err_set(err, ERR_UPSTREAM,
+                   "upstream \"%s\" has %" PRIu64 " bytes under this digest%s%s, where %" PRIu64
+                   " are expected",
+                   x->source.upstream, said, x->source.repository ? " in " : "",
+                   x->source.repository ? x->source.repository : "", x->size);
+}
+
 static int check_span(struct fetch *f, const struct http_response *r, struct error *err)
 {
-    const struct transfer *x = f->x;
+    struct transfer *x = f->x;
     uint64_t first, last, size, length;
     unsigned status = http_status(r);
     if (status == 206) {
         if (!http_content_range(r, &first, &last, &size))
             return err_set(err, ERR_UPSTREAM, "the upstream's 206 has no valid Content-Range");
-        if (first != f->at || size != x->size || last >= f->expected)
+        if (size != x->size)
+            return contradict(x, size, err);
+        if (first != f->at || last >= f->expected)
             return err_set(err, ERR_UPSTREAM,
                            "asked for bytes %" PRIu64 "-%" PRIu64 " of %" PRIu64
                            ", the upstream sends %" PRIu64 "-%" PRIu64 " of %" PRIu64,
@@ -172,9 +188,7 @@ static int check_span(struct fetch *f, const struct http_response *r, struct err
     if (status != 200)
         return err_set(err, ERR_UPSTREAM, "the upstream answers %u to a download", status);
     if (http_content_length(r, &length) && length != x->size)
-        return err_set(err, ERR_UPSTREAM,
-                       "the upstream announces %" PRIu64 " bytes, the file has %" PRIu64, length,
-                       x->size);
+        return contradict(x, length, err);
     if (f->kind != FETCH_LEAD)
         return unfit(f, err, "the upstream does not answer ranges");
     f->expected = x->size;
@@ -211,6 +225,7 @@ static int check_validator(struct fetch *f, const struct http_response *r, struc
     else if (x->answered && f->kind != FETCH_LEAD)
         differs = x->etag[0] && is_strong(etag) && strcmp(etag, x->etag) != 0;
     x->answered = true;
+    x->contradicted = false;
     x->ranges = x->ranges || http_status(r) == 206 || (ranges && strcasecmp(ranges, "bytes") == 0);
     pthread_mutex_unlock(&x->lock);
     return differs ? unfit(f, err, "the upstream's answers have different ETags") : 0;

@@ -232,6 +232,15 @@ static int receive(struct transfer *x, struct lead *l, struct error *err)
 
 /* ---- the whole of it ---------------------------------------------------------------------- */
 
+/* Whether anybody has got a byte of it: a reader now, or perhaps one of what was there before. */
+static bool was_lent(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool lent = x->lent || (x->writer && writer_resumed(x->writer));
+    pthread_mutex_unlock(&x->lock);
+    return lent;
+}
+
 static int verify(struct transfer *x, struct error *err)
 {
     struct digest got;
@@ -243,8 +252,9 @@ static int verify(struct transfer *x, struct error *err)
     /* First make it known, durably: from now on nobody may join a wrong beginning to a right end.
      */
     struct error ignored;
-    int noted = store_mismatch_put(x->table->store, &x->digest,
-                                   clock_wall_s() + TRANSFER_MISMATCH_S, &ignored);
+    int noted = !was_lent(x) ? 0
+                             : store_mismatch_put(x->table->store, &x->digest,
+                                                  clock_wall_s() + TRANSFER_MISMATCH_S, &ignored);
     err_set(err, ERR_DIGEST_MISMATCH,
             "the bytes from upstream \"%s\" hash to %s, not to the %s that it promised: nothing of "
             "them is kept%s",

@@ -1,6 +1,7 @@
 /* What the files of a transfer share:
  *
- *     transfer.c          the table, states, the transfer's own thread
+ *     transfer.c          states, the transfer's own thread
+ *     transfer_table.c    who joins which
  *     transfer_read.c     readers, and what they want at once
  *     transfer_fill.c     the whole download, from the partial to the commit
  *     transfer_claim.c    which bytes are here, and who brings which
@@ -25,19 +26,29 @@
 #define TRANSFER_NEAR (1ull << 20)
 #define TRANSFER_WANTS 16
 
+/* A repository from which a digest could not be had. */
+struct distrust {
+    struct digest digest;
+    uint64_t place; /* hash of upstream and repository */
+    uint64_t until_ms;
+};
+#define TRANSFER_DISTRUSTS 64u
+
 struct transfers {
     struct store *store;
     struct transfers_options options;
     transfer_ended_fn ended;
     void *ended_ctx;
 
-    pthread_mutex_t lock; /* guards: buckets, running, threads, stopping */
+    pthread_mutex_t lock; /* guards: buckets, running, threads, stopping, distrusts */
     pthread_cond_t changed;
     struct transfer *buckets[TRANSFER_BUCKETS];
     unsigned running;      /* of at most options.max_running */
     unsigned threads;      /* not yet at their end, those that wait for a slot included */
     atomic_uint lingering; /* of those that wait, how many are kept though nobody reads */
     bool stopping;
+    struct distrust distrusts[TRANSFER_DISTRUSTS];
+    unsigned next_distrust;
 
     struct {
         atomic_uint_fast64_t readers, started, completed, failed, mismatches, uncached, bytes,
@@ -137,12 +148,16 @@ struct transfer {
     bool single;         /* one connection only: it refused or contradicted a further one */
     bool answered;       /* the first answer has come: */
     char etag[128];      /* its strong validator, "" = none */
+    bool contradicted;   /* an answer said: */
+    uint64_t said;       /* the blob's size */
+    bool lent;           /* some reader has got a byte */
     struct error broken; /* what stopped everything, from another thread */
     struct http_location location;
     unsigned location_number;
     bool locating;
     char *direct; /* where the location redirected to, while that is good */
     struct transfer_place *places;
+    uint64_t unlisted_ms; /* waited for readers without a place */
     bool through; /* the bytes are not kept: */
     struct error why;
     char *window;       /* the last ones that were hashed, each at its offset modulo the size */
@@ -154,7 +169,24 @@ struct transfer {
     struct hasher *hasher; /* of the thread that has `hashing` */
 };
 
+/* ---- transfer_table.c ------------------------------------------------------------------------ */
+
+/* Under table->lock. */
+void transfer_list(struct transfer *x);
+/* Takes it out of the table; from here on the digest can be asked for afresh. */
+void transfer_unlist(struct transfer *x);
+/* It could not be had from its repository, for the reason given: readers from others are not to
+ * depend on that one. Before they learn of the failure. */
+void transfer_distrust(struct transfer *x, const struct error *why);
+
 /* ---- transfer.c ------------------------------------------------------------------------------ */
+
+/* Under t->lock. Takes the source over; NULL with an error when it could not be started. */
+struct transfer *transfer_start(struct transfers *t, const struct digest *d, uint64_t size,
+                                struct transfer_source *source, struct error *err);
+/* Gives up a reference, a reader's or another one. */
+void transfer_drop(struct transfer *x, bool reader);
+void transfer_source_release(struct transfer_source *source);
 
 void transfer_advance(struct transfer *x, enum transfer_state state);
 /* Under x->lock: readers may have everything that is hashed, short of the withheld end. */

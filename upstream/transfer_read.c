@@ -16,10 +16,13 @@ uint64_t transfer_size(const struct transfer *x)
     return x->size;
 }
 
-bool transfer_is_of(const struct transfer *x, const char *upstream, const char *repository)
+bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size)
 {
-    return x->source.repository && strcmp(x->source.upstream, upstream) == 0 &&
-           strcmp(x->source.repository, repository) == 0;
+    pthread_mutex_lock(&x->lock);
+    bool contradicted = x->state == TRANSFER_FAILED && x->contradicted;
+    *ret_size = x->said;
+    pthread_mutex_unlock(&x->lock);
+    return contradicted;
 }
 
 static int failed(const struct transfer *x, struct error *err)
@@ -156,11 +159,13 @@ static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *
     if (x->state == TRANSFER_FAILED) {
         n = failed(x, err);
     } else if (len && x->through && (!file || x->closing)) {
+        x->lent = true;
         n = transfer_window_read(x, offset, buf, len, err);
     } else if (len && !blob) {
         writer = x->writer;
         len = len < file ? len : (size_t)file;
         x->reads++;
+        x->lent = true;
         if (offset + len > x->hashed && offset + len > x->given)
             x->given = offset + len;
     }

@@ -62,16 +62,22 @@ void transfer_deliver(struct transfer *x, const struct error *why)
 /* ---- the window ----------------------------------------------------------------------------- */
 
 /* Under x->lock. Whether a reader still has to read something before `limit`; it is charged for
- * the time that it is waited for. */
+ * the time that it is waited for. Those that have not said where they are have yet to begin. */
 static bool is_held_up(struct transfer *x, uint64_t limit, uint64_t charged_ms)
 {
     bool held_up = false;
+    unsigned listed = 0;
     for (struct transfer_place *p = x->places; p; p = p->next) {
+        listed++;
         if (p->at >= limit || p->late)
             continue;
         p->waited_ms += charged_ms;
         p->late = p->waited_ms > PATIENCE_MS;
         held_up = held_up || !p->late;
+    }
+    if (listed < x->readers && x->unlisted_ms <= PATIENCE_MS) {
+        x->unlisted_ms += charged_ms;
+        held_up = true;
     }
     return held_up;
 }
@@ -169,6 +175,9 @@ void transfer_see_off(struct transfer *x)
     while (x->reads)
         pthread_cond_wait(&x->cond, &x->lock);
     struct blob_writer *writer = TAKE_PTR(x->writer);
+    /* A file that could be written to its end needs no more than its name. A part of one was given
+     * up by the disk, and would be for ever in its way. */
+    bool whole = extents_end(&x->here, 0) == x->size;
     pthread_mutex_unlock(&x->lock);
-    writer_close(writer, true);
+    writer_close(writer, whole);
 }

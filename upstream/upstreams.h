@@ -65,7 +65,8 @@ enum reader_kind { READER_HIT, READER_FILL, READER_JOIN }; /* held; started or j
 /* Opens a blob of a repository for one client, who will read [first, end) (a range that does not
  * begin at 0 is refused with ERR_DIGEST_MISMATCH while the digest is under suspicion, see
  * transfer.h). For a cold blob it returns when the upstream has answered for the right object,
- * so that a failure is still a status. ERR_NOT_FOUND: no link in that repository. */
+ * so that a failure is still a status. The size may turn out to be another one than reader_stat()
+ * said; reader_stat() says the same then. ERR_NOT_FOUND: no link in that repository. */
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
                 uint64_t end, struct reader **ret, struct error *err);
 /* Size and presence without opening: 1 found, 0 no link, -1 (ERR_NOT_FOUND: a link, but its bytes

@@ -222,7 +222,7 @@ class Liars(MirrorCase):
     def test_peer_bug_07_a_blob_of_another_size(self):
         """Of a blob that no manifest here names, HEAD is all that is known. A lie does not stay."""
         self.registry.fault("length", kind="blob", method="HEAD", delta=-1)
-        self.blob_must_fail((502, 409))
+        self.blob_must_fail((502,))
         self.registry.clear_faults()
         self.pulls(self.image)
         self.pulls_blob(data=LAYER)
@@ -233,7 +233,6 @@ class Liars(MirrorCase):
         self.registry.clear_faults()
         self.assertEqual(self.wb.stop(), 0)
         self.wb.start()
-        self.blob_must_fail((502, 409))
         self.pulls_blob(data=LAYER)
 
 

@@ -424,6 +424,7 @@ class NoRoom(TransferCase):
             self.assertEqual(pull.digest, model.digest)
         self.passed(wb, model)
         self.assertLessEqual(self.cdn_bytes(), self.SIZE + 8 * MIB, "what was on its way")
+        self.until("the part of it to be gone", lambda: self.incoming(wb) == [])
         self.assertEqual(wb.stop(), 0)
         wb.start()
         self.whole(wb, model)

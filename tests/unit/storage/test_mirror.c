@@ -175,6 +175,70 @@ Test(mirror, another_size_than_that_of_held_bytes_is_refused)
     store_close(s);
 }
 
+static struct link link_of(struct store *s, const char *text)
+{
+    struct link l;
+    struct digest d = digest_of_text(text);
+    cr_assert(store_link_get(s, REPO, &d, &l, NULL) == 1);
+    struct link copy = {.size = l.size, .claimed = l.claimed};
+    link_done(&l);
+    return copy;
+}
+
+Test(mirror, sizes_that_manifests_disagree_about)
+{
+    struct store *s = open_store();
+    struct digest layer = digest_of_text("layer");
+    struct push_need right = need_of("layer"), wrong = right, twice[2];
+    wrong.size = 6;
+    twice[0] = wrong;
+    twice[1] = right;
+    fetch_ok(s, "{1}", &wrong, 1, NULL);
+    cr_assert(link_of(s, "layer").size == 6, "there is nothing better");
+    fetch_ok(s, "{2}", &right, 1, NULL);
+    cr_assert(link_of(s, "layer").size == LINK_SIZE_UNKNOWN && link_of(s, "layer").claimed);
+    fetch_ok(s, "{3}", &right, 1, NULL);
+    fetch_ok(s, "{4}", twice, 2, NULL);
+    store_close(s);
+    s = open_store();
+    cr_assert(link_of(s, "layer").size == LINK_SIZE_UNKNOWN, "two against one prove nothing");
+    /* A referrer that is pushed beside it names the true size. */
+    struct push_record r = record_of(REPO, "{signature}", &right, 1, NULL);
+    struct digest subject = digest_of_text("{1}");
+    r.is_mirror = true;
+    r.subject = &subject;
+    push_record_ok(s, &r);
+    record_ok(s, "layer");
+    cr_assert(link_of(s, "layer").size == 5 && !link_of(s, "layer").claimed);
+    fetch_ok(s, "{5}", &wrong, 1, NULL);
+    cr_assert(link_of(s, "layer").size == 5, "the upstream's own word stays");
+    cr_assert(store_link_resize(s, REPO, &layer, 7, NULL) == 0);
+    cr_assert(link_of(s, "layer").size == 7);
+    put_text(s, "layer");
+    cr_assert(link_of(s, "layer").size == 5);
+    cr_assert(store_link_resize(s, REPO, &layer, 7, NULL) == 0);
+    store_close(s);
+    char buf[4096];
+    cr_assert(raw_link("layer", buf).size == 5, "bytes that are here know best");
+    struct digest none = digest_of_text("none");
+    s = open_store();
+    cr_assert(store_link_resize(s, REPO, &none, 7, NULL) == 0 && !origin_of(s, "none"));
+    store_close(s);
+}
+
+/* A claim keeps its manifest's size when its registry says that it has the blob: of HEADs that say
+ * nothing of the length there are many. */
+Test(mirror, a_claim_keeps_its_size)
+{
+    struct store *s = open_store();
+    struct digest layer = digest_of_text("layer");
+    struct push_need right = need_of("layer");
+    fetch_ok(s, "{1}", &right, 1, NULL);
+    cr_assert(store_link_record(s, REPO, &layer, 0, &hub, NULL) == 0);
+    cr_assert(link_of(s, "layer").size == 5 && !link_of(s, "layer").claimed);
+    store_close(s);
+}
+
 Test(mirror, bad_origins_are_refused)
 {
     struct store *s = open_store();

@@ -572,23 +572,62 @@ Test(mirror, links_blobs_to_the_upstream)
     end(w);
 }
 
+static uint64_t size_of(struct world *w, const struct digest *d)
+{
+    struct link link = {0};
+    cr_assert_eq(mirror_link(w->m, REPO, d, &link, &w->err), 1, "%s", w->err.text);
+    cr_assert(link.has_origin);
+    uint64_t size = link.size;
+    link_done(&link);
+    return size;
+}
+
 Test(mirror, takes_a_wrong_size_back)
 {
-    struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 0});
-    struct digest d = digest_at(LAYER), other = digest_at(digest_text("other"));
-    struct link link = {0};
+    struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 60});
+    struct digest other = digest_at(digest_text("other"));
+    uint64_t size;
     script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 0");
-    cr_assert_eq(mirror_link(w->m, REPO, &other, &link, &w->err), 1, "%s", w->err.text);
-    cr_assert_eq(link.size, 0);
-    link_done(&link);
+    cr_assert_eq(size_of(w, &other), 0);
     script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 5");
-    mirror_check_link(w->m, REPO, &other);
-    cr_assert_eq(mirror_link(w->m, REPO, &other, &link, &w->err), 1, "%s", w->err.text);
-    cr_assert(link.size == 5 && link.has_origin);
-    link_done(&link);
-    /* A manifest's word counts for more than the upstream's of today. */
+    cr_assert_eq(mirror_ask_size(w->m, REPO, &other, &size, &w->err), 1, "%s", w->err.text);
+    cr_assert(size == 5 && size_of(w, &other) == 0, "it only asks");
+    cr_assert_eq(mirror_resize(w->m, REPO, &other, size, &w->err), 0, "%s", w->err.text);
+    cr_assert_eq(size_of(w, &other), 5);
+    script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "404 No\r\nContent-Length: 0");
+    cr_assert_eq(mirror_ask_size(w->m, REPO, &other, &size, &w->err), 0);
+    /* What turned out to be of no use is not asked for again at once. */
     unsigned before = script_count(w->s);
-    mirror_check_link(w->m, REPO, &d);
+    struct error why = ERROR_INIT;
+    err_set(&why, ERR_DIGEST_MISMATCH, "other bytes");
+    mirror_size_refuted(w->m, REPO, &other, &why);
+    w->err = ERROR_INIT;
+    cr_assert_eq(mirror_ask_size(w->m, REPO, &other, &size, &w->err), -1);
+    cr_assert(w->err.code == ERR_DIGEST_MISMATCH && strstr(w->err.text, "other bytes"));
+    cr_assert_eq(script_count(w->s), before);
+    end(w);
+}
+
+/* Of manifests that say different sizes none is believed; the registry itself is asked, once. */
+Test(mirror, asks_for_a_size_that_manifests_disagree_about)
+{
+    struct world *w = with_v1((struct config_upstream){.negative_ttl_s = 0});
+    struct digest d = digest_at(LAYER);
+    static const char bad[] = IMAGE("4"), worse[] = IMAGE("5");
+    cr_assert_eq(size_of(w, &d), 3);
+    serve_head(w, "v2", bad);
+    serve_get(w, digest_text(bad), bad);
+    pulls(w, "v2", bad, "");
+    script_reply(w->s, "HEAD /v2/library/app/blobs/", NULL, "200 OK\r\nContent-Length: 3");
+    unsigned before = script_count(w->s);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(size_of(w, &d), 3);
+    cr_assert_eq(script_count(w->s), before + 1);
+    serve_head(w, "v3", worse);
+    serve_get(w, digest_text(worse), worse);
+    pulls(w, "v3", worse, "");
+    before = script_count(w->s);
+    cr_assert_eq(size_of(w, &d), 3, "its own word stays");
     cr_assert_eq(script_count(w->s), before);
     end(w);
 }
