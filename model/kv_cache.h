@@ -21,20 +21,23 @@ struct layer_shape {
     enum layer_kind kind;
     uint32_t kv_heads, key_dim, value_dim; /* LATENT: 1, kv_lora_rank + rope dim, 0 */
     uint32_t window;
-    uint64_t state_elements; /* RECURRENT: of one sequence, kept in 32 bit floats */
+    uint32_t index_dim;      /* a further key a token, of a sparse attention's indexer; 0 = none */
+    uint64_t state_elements; /* RECURRENT, and layers that attend and keep a state as well: of one
+                                sequence, kept in 32 bit floats */
 };
 
 struct model_shape {
     char family[64]; /* model_type, or general.architecture */
-    char source[32]; /* "config.json", "config.json (text_config)", "GGUF" */
+    char source[48]; /* "config.json", "config.json (text_config)", "GGUF" */
     uint32_t n_layers;
     struct layer_shape *layers; /* owned; n_layers of them */
     uint64_t hidden, heads, vocabulary, context;
     uint32_t experts, experts_used;
     uint32_t cross_layers, cross_kv_heads, cross_dim; /* encoder-decoder: for each encoder token */
-    char dtype[16];                                   /* "BF16"; "" unknown */
-    char rule[200];                                   /* which rule was applied, for people */
-    char notes[400]; /* what was assumed or is not known; "" = nothing */
+    uint64_t cross_tokens; /* the encoder always gives as many (Whisper, an image); 0 = it varies */
+    char dtype[16];        /* "BF16"; "" unknown */
+    char rule[200];        /* which rule was applied, for people */
+    char notes[400];       /* what was assumed or is not known; "" = nothing */
 };
 
 /* ERR_INVALID: not JSON, or a number that can not be (0 heads, more than SHAPE_LAYERS_MAX layers);
@@ -63,20 +66,22 @@ struct kv_request {
     struct kv_type key, value;
     uint64_t context; /* tokens of each sequence */
     uint64_t sequences;
-    uint64_t encoder_tokens; /* encoder-decoder; 0: as the context */
-    uint32_t
-        tensor_parallel; /* 1 = one device; kv heads are split, and copied when there are fewer */
+    uint64_t encoder_tokens; /* encoder-decoder; 0: the model's cross_tokens, else the context */
+    /* 1 = one device (0 too). KV heads are split, and copied where there are fewer; states are
+     * split; latent rows and index keys are on every device. */
+    uint32_t tensor_parallel;
 };
 
 struct kv_cost {
     uint64_t full_per_token; /* bytes a token of each sequence costs as long as there is context */
-    uint64_t window_per_token; /* only up to the window */
+    uint64_t window_per_token; /* only up to the window (or the chunk) */
     uint64_t state_per_sequence;
     uint64_t cross_per_token; /* encoder token */
     uint64_t total;           /* bytes of the request, on one device */
 };
 
-/* ERR_INVALID: heads x dimension is no multiple of the type's block, or a sum overflows. */
+/* ERR_INVALID: heads x dimension is no multiple of the type's block, or a sum overflows. The parts
+ * are bytes on one device as well. */
 int kv_cost(const struct model_shape *s, const struct kv_request *r, struct kv_cost *ret,
             struct error *err);
 
@@ -87,7 +92,7 @@ int kv_fit(const struct model_shape *s, const struct kv_request *r, uint64_t byt
            uint64_t *ret_tokens, uint64_t *ret_sequences, struct error *err);
 
 /* Bytes of `parameters` weights as a type (ggml's and safetensors' names, any case), rounded up to
- * a whole block. */
+ * a whole block. ERR_INVALID: no such type, or more than 2^64 bytes. */
 int weights_as(uint64_t parameters, const char *type, uint64_t *ret, struct error *err);
 
 #endif
