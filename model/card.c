@@ -230,8 +230,8 @@ static int walk(yaml_parser_t *parser, struct model_card *c, struct error *err)
 
 int model_card_read(const char *readme, size_t len, struct model_card *ret, struct error *err)
 {
-    const char *text;
-    size_t n;
+    const char *text = NULL;
+    size_t n = 0;
     yaml_parser_t parser;
     *ret = (struct model_card){0};
     int rc = find_front_matter(readme, len, &text, &n, err);
