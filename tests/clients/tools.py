@@ -21,7 +21,11 @@ GO_TOOLS = {
     # The newest conformance suite. To move it on: go list -m MODULE@latest says the version.
     "conformance": ("github.com/opencontainers/distribution-spec/conformance",
                     "v0.0.0-20260831232431-97274622c111"),
+    # Not the newest: the modules of later ones leave out headers that they need.
+    "ollama": ("github.com/ollama/ollama", "v0.6.5"),
 }
+# Those that have C and C++ in them. Nothing is computed with it, so that it need not be fast.
+WITH_C = {"ollama": {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O0", "CGO_CXXFLAGS": "-O0"}}
 # Modules that are nothing but tests: what `go test -c` makes of them.
 GO_TEST_PROGRAMS = {
     "conformance-ginkgo": ("github.com/opencontainers/distribution-spec/conformance",
@@ -80,10 +84,13 @@ def go_tool(name):
     folder = cache_dir() / f"{name}-{version}"
     with Locked(f"{name}-{version}"):
         if not (folder / name).exists():
+            if name in WITH_C and not shutil.which("g++"):
+                raise CannotInstall("g++ is not installed (apt-get install g++)", offline=False)
             go = go_toolchain()
             done = subprocess.run(
                 [go, "install", f"{package}@{version}"], capture_output=True, text=True,
-                env=dict(go_environment(), GOBIN=str(folder / "new")), timeout=BUILD_S, check=False)
+                env=dict(go_environment(), GOBIN=str(folder / "new"), **WITH_C.get(name, {})),
+                timeout=BUILD_S, check=False)
             if done.returncode:
                 raise CannotInstall(f"go install {package}@{version}: {last_line(done)}",
                                     not proxy_answers(go))

@@ -10,7 +10,7 @@ TEST_TOOLS=("python3 python3" "curl curl" "skopeo skopeo")
 CI_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
 # The last four are daemons, or bring one along: nothing that ./test alone should install.
 CI_TOOLS=("git git" "node nodejs" "npm npm" "dockerd docker.io" "ctr containerd" "podman podman"
-    "docker-registry docker-registry")
+    "docker-registry docker-registry" "g++ g++")
 BENCH_PACKAGES=()
 BENCH_TOOLS=("nginx nginx-light" "wrk wrk" "docker-registry docker-registry" "openssl openssl"
     "curl curl")
