@@ -1,9 +1,14 @@
 /* Further connections of a transfer: for speed, as long as each raises the rate, and for readers
  * that want what the download would only get to later. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "upstream/transfer_private.h"
 
@@ -12,9 +17,11 @@
 #define TRIAL_MS 1000u   /* the new connections have to get going first */
 #define GAIN_PERCENT 30u /* of what the new connections would bring at best */
 #define SETTLED_MS 30000u
-/* What is not held up by the wire is not helped by more of it: a connection whose thread works so
- * much, or that brings so many bytes a second. */
+/* What is not held up by the wire is not helped by more of it: a connection whose thread works, or
+ * waits for a processor, for so much of the time; whose bytes take so much of it to be written and
+ * hashed; or that brings so many a second. */
 #define BUSY_PERCENT 60u
+#define FLUSH_PERCENT 40u
 #define FAST (256ull << 20)
 #define EXTRA_STRIKES 3u
 #define PROGRESS_MIN (64u << 10)
@@ -126,20 +133,28 @@ static void *extra_main(void *arg)
     return NULL;
 }
 
-static uint64_t thread_cpu_ms(void)
+/* How long this thread has worked, or could have, had it been given a processor: on a crowded
+ * machine everything is slow, and looks like a slow wire. */
+static uint64_t thread_work_us(void)
 {
     struct timespec t = {0};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+    uint64_t work_us = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u, waited_ns;
+    _cleanup_close_ int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    char text[80];
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0; /* not every kernel has it */
+    text[n > 0 ? n : 0] = '\0';
+    return sscanf(text, "%*u %" SCNu64, &waited_ns) == 1 ? work_us + waited_ns / 1000u : work_us;
 }
 
 /* Under x->lock. */
-static void begin_window(struct transfer *x, uint64_t now)
+static void begin_window(struct transfer *x, const struct fetch *f, uint64_t now, uint64_t work_us)
 {
     struct meter *m = &x->meter;
     m->since_ms = now;
     m->since_bytes = atomic_load_explicit(&x->received, memory_order_relaxed);
-    m->since_cpu_ms = thread_cpu_ms();
+    m->since_work_us = work_us;
+    m->since_flushed_us = f->flushed_us;
     m->connections = 1 + x->extras;
 }
 
@@ -187,6 +202,31 @@ static bool may_grow(const struct transfer *x, uint64_t now)
            http_pool_has_spare(x->source.pool);
 }
 
+enum window { WINDOW_NONE, WINDOW_OPEN, WINDOW_OVER };
+
+/* Under x->lock. */
+static enum window look_at_window(const struct transfer *x, uint64_t now)
+{
+    const struct meter *m = &x->meter;
+    if (!m->since_ms || m->connections != 1 + x->extras)
+        return WINDOW_NONE;
+    return now - m->since_ms < (m->before ? TRIAL_MS : WINDOW_MS) ? WINDOW_OPEN : WINDOW_OVER;
+}
+
+/* Under x->lock, at the end of a window. */
+static void judge_window(struct transfer *x, const struct fetch *f, uint64_t now, uint64_t work_us)
+{
+    struct meter *m = &x->meter;
+    uint64_t took = now - m->since_ms, percent_us = took * 10u;
+    uint64_t rate =
+        (atomic_load_explicit(&x->received, memory_order_relaxed) - m->since_bytes) * 1000u / took;
+    bool busy = work_us - m->since_work_us >= percent_us * BUSY_PERCENT ||
+                f->flushed_us - m->since_flushed_us >= percent_us * FLUSH_PERCENT;
+    bool fast = rate / (1 + x->extras) >= FAST;
+    if (!shrink(x, rate, now) && !busy && !fast && may_grow(x, now))
+        grow(x, rate);
+}
+
 void transfer_measure(struct fetch *f)
 {
     struct transfer *x = f->x;
@@ -194,20 +234,15 @@ void transfer_measure(struct fetch *f)
         return;
     uint64_t now = clock_monotonic_ms();
     pthread_mutex_lock(&x->lock);
-    struct meter *m = &x->meter;
-    if (!m->since_ms || m->connections != 1 + x->extras) {
-        begin_window(x, now);
-    } else if (now - m->since_ms >= (m->before ? TRIAL_MS : WINDOW_MS)) {
-        uint64_t took = now - m->since_ms;
-        uint64_t rate =
-            (atomic_load_explicit(&x->received, memory_order_relaxed) - m->since_bytes) * 1000u /
-            took;
-        bool busy = (thread_cpu_ms() - m->since_cpu_ms) * 100u >= took * BUSY_PERCENT;
-        bool fast = rate / (1 + x->extras) >= FAST;
-        if (!shrink(x, rate, now) && !busy && !fast && may_grow(x, now))
-            grow(x, rate);
-        begin_window(x, now);
-    }
+    enum window window = look_at_window(x, now);
+    pthread_mutex_unlock(&x->lock);
+    if (window == WINDOW_OPEN)
+        return;
+    uint64_t work_us = thread_work_us();
+    pthread_mutex_lock(&x->lock);
+    if (look_at_window(x, now) == WINDOW_OVER)
+        judge_window(x, f, now, work_us);
+    begin_window(x, f, now, work_us);
     pthread_mutex_unlock(&x->lock);
 }
 

@@ -88,10 +88,12 @@ static int flush(struct fetch *f, struct error *err)
     if (n > end - f->at)
         n = (size_t)(end - f->at);
     f->buffered = 0;
+    uint64_t began_us = clock_monotonic_us();
     if (n && (put(f, n, err) < 0 || transfer_hash_on(f->x, f->buffer, CATCH_UP, err) < 0)) {
         transfer_break(f->x, err);
         return -1;
     }
+    f->flushed_us += clock_monotonic_us() - began_us;
     if (f->at == end && end < f->expected) {
         f->enough = true;
         return err_set(err, ERR_CANCELLED, "the rest comes over another connection");

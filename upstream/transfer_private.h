@@ -90,6 +90,7 @@ struct fetch {
     uint64_t buffered_since; /* monotonic ms of the oldest byte in it */
     uint64_t skip;           /* leading bytes of an answer that ignored our Range */
     uint64_t expected;       /* end of the range that the running exchange may bring */
+    uint64_t flushed_us;     /* spent on writing and hashing what it brought */
     bool enough;             /* we ended the exchange ourselves, with all that was wanted of it */
     bool unfit;              /* the answer is of no use for a part of the file */
     bool give_way;           /* somebody else needs the place */
@@ -98,7 +99,7 @@ struct fetch {
 
 /* How fast it goes with how many connections. */
 struct meter {
-    uint64_t since_ms, since_bytes, since_cpu_ms;
+    uint64_t since_ms, since_bytes, since_work_us, since_flushed_us;
     unsigned connections;      /* during this window */
     unsigned before;           /* connections before the last growth; 0 = none was tried */
     uint64_t before_rate;      /* and the bytes a second */
