@@ -21,8 +21,8 @@ struct command {
 };
 
 extern const struct command command_serve, command_config_check, command_config_show,
-    command_config_reference, command_rm, command_gc, command_history, command_warm, command_digest,
-    command_version;
+    command_config_reference, command_rm, command_gc, command_history, command_warm,
+    command_inspect, command_memory, command_digest, command_version;
 
 /* ---- options ------------------------------------------------------------------------------- */
 

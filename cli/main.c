@@ -8,9 +8,9 @@
 #include "cli/cli.h"
 
 static const struct command *const commands[] = {
-    &command_serve,  &command_config_check, &command_config_show, &command_config_reference,
-    &command_rm,     &command_gc,           &command_history,     &command_warm,
-    &command_digest, &command_version,
+    &command_serve,   &command_config_check, &command_config_show, &command_config_reference,
+    &command_rm,      &command_gc,           &command_history,     &command_warm,
+    &command_inspect, &command_memory,       &command_digest,      &command_version,
 };
 
 static int run_version(const struct command *self, int argc, char **argv)

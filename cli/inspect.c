@@ -1,0 +1,140 @@
+#include "cli/inspect.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/escape.h"
+
+#define SOURCES_MAX 256
+
+/* What is no model, is not there, or was spelt wrong, as opposed to what did not work. */
+static int status_of(enum err_code code)
+{
+    switch (code) {
+    case ERR_NOT_FOUND:
+    case ERR_INVALID:
+    case ERR_TOO_LARGE:
+    case ERR_UNSUPPORTED:
+        return EXIT_USAGE;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int source_failed(const char *text, const struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    if (!strstr(err->text, text)) {
+        put_plain(&b, text, strlen(text));
+        strbuf_puts(&b, ": ");
+    }
+    put_plain(&b, err->text, strlen(err->text));
+    fprintf(stderr, "weighbridge: %s\n", strbuf_str(&b));
+    return status_of(err->code);
+}
+
+/* A tensor that was asked for and is nowhere. */
+static int check_peek(const struct report *r)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    if (!r->options->peek)
+        return EXIT_OK;
+    for (size_t i = 0; i < r->n_models; i++)
+        if (r->models[i].peeked)
+            return EXIT_OK;
+    put_plain(&b, r->options->peek, strlen(r->options->peek));
+    fprintf(stderr, "weighbridge: no tensor is called '%s'; --tensors lists them\n",
+            strbuf_str(&b));
+    return EXIT_USAGE;
+}
+
+static int inspect_one(const char *text, const struct inspect_options *o,
+                       const struct source_options *so, struct strbuf *out)
+{
+    _cleanup_source_ struct source *s = NULL;
+    _cleanup_report_ struct report r = {0};
+    struct error err = ERROR_INIT;
+    if (source_open(text, so, &s, &err) < 0 || report_make(s, o, &r, &err) < 0)
+        return source_failed(text, &err);
+    if (o->json) {
+        if (out->data[out->len - 1] != '[')
+            strbuf_putc(out, ',');
+        report_json(&r, out);
+    } else {
+        if (out->len)
+            strbuf_putc(out, '\n');
+        report_text(&r, out);
+    }
+    if (strbuf_failed(out))
+        return command_failed(&(struct error){.text = "out of memory"});
+    int peek = check_peek(&r);
+    return peek ? peek : r.status;
+}
+
+static bool parse_values(const char *text, size_t *ret)
+{
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || n < 1 || n > PEEK_MAX)
+        return false;
+    *ret = (size_t)n;
+    return true;
+}
+
+static int run(const char *const *sources, int n, const struct inspect_options *o,
+               const struct source_options *so)
+{
+    _cleanup_strbuf_ struct strbuf out = STRBUF_INIT;
+    int status = EXIT_OK;
+    signal(SIGPIPE, SIG_IGN);
+    if (o->json)
+        strbuf_puts(&out, "{\"sources\":[");
+    for (int i = 0; i < n; i++) {
+        int one = inspect_one(sources[i], o, so, &out);
+        status = one > status ? one : status;
+    }
+    if (o->json)
+        strbuf_puts(&out, "]}\n");
+    if (strbuf_failed(&out))
+        return command_failed(&(struct error){.text = "out of memory"});
+    if (o->json && status == EXIT_USAGE && n == 1) /* there is nothing to say but the error */
+        return status;
+    fwrite(strbuf_str(&out), 1, out.len, stdout);
+    int flushed = finish_output();
+    return status ? status : flushed;
+}
+
+static int run_inspect(const struct command *self, int argc, char **argv)
+{
+    struct inspect_options o = {.values = PEEK_DEFAULT};
+    struct source_options so = {0};
+    const char *values = NULL, *sources[SOURCES_MAX];
+    const struct option_spec specs[] = {
+        {"tensors", NULL, "lists every tensor", NULL, &o.tensors},
+        {"peek", "NAME", "shows the first values of this tensor", &o.peek, NULL},
+        {"values", "N", "how many of them (default: 8)", &values, NULL},
+        {"metadata", NULL, "lists the metadata of the header", NULL, &o.metadata},
+        {"chat-template", NULL, "prints the chat template", NULL, &o.chat_template},
+        {"json", NULL, "prints JSON", NULL, &o.json},
+        {"plain-http", NULL, "asks a registry without TLS (loopback: always)", NULL,
+         &so.plain_http},
+    };
+    int status,
+        n = options_parse(self, argc, argv, specs, ARRAY_LEN(specs), sources, SOURCES_MAX, &status);
+    if (n < 0)
+        return status;
+    if (n == 0)
+        return usage_error(self, "the SOURCE to look into is missing: a file, a folder, a URL, "
+                                 "hf://org/repo or a reference in a registry");
+    if (values && !parse_values(values, &o.values))
+        return usage_error(self, "--values must be a number from 1 to %u", PEEK_MAX);
+    return run(sources, n, &o, &so);
+}
+
+const struct command command_inspect = {
+    "inspect", "SOURCE... [--tensors] [--peek NAME] [--metadata] [--chat-template] [--json]",
+    "Says what a model is made of: a file, a folder, a URL, hf://org/repo, host/name:tag.",
+    run_inspect};
