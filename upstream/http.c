@@ -441,6 +441,16 @@ static int run(struct exchange *x)
     return code == CURLE_OK ? check_whole(x) : curl_failed(x, code);
 }
 
+static void pass_on_wait(const struct exchange *x)
+{
+    const struct http_response *r = x->r;
+    struct error why = ERROR_INIT;
+    if (!x->pool->asked_to_wait || !r || !r->complete || r->status < 400 || !http_retry_after(r))
+        return;
+    http_status_error(r, x->q->url, &why);
+    x->pool->asked_to_wait(x->pool->ctx, x->q->url, &why);
+}
+
 int http_perform(struct http_pool *p, const struct http_request *q, struct http_response **ret,
                  struct error *err)
 {
@@ -469,6 +479,7 @@ int http_perform(struct http_pool *p, const struct http_request *q, struct http_
         http_response_hide(r, q->bearer);
     if (r && q->authorization)
         http_response_hide_authorization(r, q->authorization);
+    pass_on_wait(&x);
     if (rc < 0 && !x.from_caller)
         atomic_fetch_add(&p->errors, 1);
     if (rc == 0 || (q->on_data && r && r->complete))

@@ -44,6 +44,10 @@ struct http_options {
     /* Instead of proxy, asked for the host and port of each URL: 1 and the URL of a proxy, owned by
      * the caller; 0 none; -1 (config/proxy.h). May be called by several threads at once. */
     int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);
+    /* Told of every answer from 400 on that asks us to stay away for a while, as why->retry_after
+     * has it: downloads meet them too, and all others should know. NULL = nobody. */
+    void (*asked_to_wait)(void *ctx, const char *url, const struct error *why);
+    void *ctx;
 };
 
 int http_pool_new(const struct http_options *o, struct http_pool **ret, struct error *err);

@@ -83,6 +83,8 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
     p->idle = calloc(p->max, sizeof(*p->idle));
     p->proxy = strdup(o->proxy ? o->proxy : "");
     p->proxy_of = o->proxy_of;
+    p->asked_to_wait = o->asked_to_wait;
+    p->ctx = o->ctx;
     int rc = share_new(p, err);
     if (rc == 0 &&
         (!p->idle || !p->proxy || copy(o->ca_file, &p->ca_file) < 0 ||

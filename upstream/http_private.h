@@ -41,6 +41,8 @@ struct http_pool {
     uint64_t connect_timeout_s, stall_timeout_s;
     char *proxy;
     int (*proxy_of)(bool is_https, const char *host, unsigned port, char **ret, struct error *err);
+    void (*asked_to_wait)(void *ctx, const char *url, const struct error *why);
+    void *ctx;
     char *ca_file, *client_cert, *client_key; /* each NULL = none */
     atomic_bool cancelled;
     atomic_uint_least64_t bytes, requests, errors;

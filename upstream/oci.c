@@ -46,6 +46,17 @@ static int make_auth(struct oci *o, struct error *err)
     return oci_auth_new(&options, &o->auth, err);
 }
 
+/* The registry's API alone: a token server, or a place for bytes, speaks for itself. */
+static void asked_to_wait(void *ctx, const char *url, const struct error *why)
+{
+    struct oci *o = ctx;
+    struct error told = *why;
+    if (!o->breaker || strncmp(url, o->base, strlen(o->base)) != 0)
+        return;
+    oci_clean_text(told.text);
+    breaker_failure(o->breaker, clock_monotonic_ms(), &told);
+}
+
 int oci_new(const struct config_upstream *config, struct oci **ret, struct error *err)
 {
     /* Also true for nothing but a http(s) URL with a host. */
@@ -63,8 +74,10 @@ int oci_new(const struct config_upstream *config, struct oci **ret, struct error
                                    .client_cert = config->client_cert,
                                    .client_key = config->client_key,
                                    .proxy = config->proxy,
-                                   .proxy_of = config->proxy_from_environment ? proxy_of_environment
-                                                                              : NULL};
+                                   .proxy_of =
+                                       config->proxy_from_environment ? proxy_of_environment : NULL,
+                                   .asked_to_wait = asked_to_wait,
+                                   .ctx = o};
     if (make_base(o, err) < 0 || http_pool_new(&options, &o->pool, err) < 0 ||
         breaker_new(config->prefix, config->breaker_failures, &o->breaker, err) < 0 ||
         make_auth(o, err) < 0) {

@@ -123,6 +123,27 @@ class Down(MirrorCase):
                 self.assertIn(left, range(bound - 60, bound + 1))
                 self.assertIn(f"is not asked for the next {left} s", text)
 
+    def test_peer_bug_63_what_a_download_was_told_counts_for_all(self):
+        self.pulls(self.other, self.other.digest)
+        fault = self.registry.fault("status", kind="blob", status=429, retry_after=60)
+        status, headers, body = self.get_blob(self.other.blobs[-1])
+        self.error_text(429, "TOOMANYREQUESTS", status, body)
+        self.assertIn(int(headers["Retry-After"]), range(50, 61))
+        before = self.requests()
+        self.pulls_image(warning="is not asked for the next")
+        for _ in range(3):
+            self.assertEqual(self.get_blob(self.other.blobs[0])[0], 502)
+            self.assertEqual(self.get_manifest("new")[0], 502)
+        self.assertEqual(self.requests(), before)
+        fault.remove()
+
+    def test_peer_bug_63_a_download_goes_on_after_a_short_wait(self):
+        self.pulls(self.other, self.other.digest)
+        self.registry.fault("status", kind="blob", status=429, retry_after=1, times=1)
+        self.pulls_blob(self.other.blobs[-1])
+        self.assertEqual(self.requests(kind="blob", status=429), 1)
+        self.pulls_image()
+
     def test_peer_bug_63_then_one_tries(self):
         self.registry.fault("status", kind="manifest", status=503, retry_after=1, times=1)
         self.assertEqual(self.get_manifest("new")[0], 502)

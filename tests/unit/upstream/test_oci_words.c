@@ -102,6 +102,43 @@ Test(oci_words, says_that_another_host_wants_a_login)
     }
 }
 
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* Downloads are none of oci.c's requests. */
+static unsigned download(struct world *w, const char *path)
+{
+    struct http_response *r = NULL;
+    struct http_request q = {.method = "GET", .url = script_url(w->s, path)};
+    cr_assert_eq(http_perform(oci_pool(w->o), &q, &r, &w->err), 0, "%s", w->err.text);
+    unsigned status = http_status(r);
+    http_response_free(r);
+    return status;
+}
+
+Test(oci_words, peer_bug_63_what_a_download_was_told_counts_for_all)
+{
+    struct world *w = world();
+    struct manifest m;
+    /* Not the registry's word. */
+    script_reply(w->s, "GET /token ", "", "429 Slow\r\nRetry-After: 60");
+    cr_assert_eq(download(w, "/token"), 429);
+    /* It names no time. */
+    script_reply(w->s, "GET /v2/a/blobs/b ", "", "429 Slow");
+    cr_assert_eq(download(w, "/v2/a/blobs/b"), 429);
+    script_reply(w->s, "GET /v2/team", MANIFEST, "200 OK");
+    cr_assert_eq(get(w, &m), 1, "%s", w->err.text);
+    manifest_done(&m);
+    script_reply(w->s, "GET /v2/a/blobs/b?sig=" SECRET " ", "", "429 Slow\r\nRetry-After: 60");
+    cr_assert_eq(download(w, "/v2/a/blobs/b?sig=" SECRET), 429);
+    expect(w, get(w, &m), ERR_UPSTREAM, "is not asked for the next 60 s");
+    cr_assert_eq(w->err.retry_after, 60);
+    atomic_fetch_add(&skew_s, 61);
+    script_reply(w->s, "GET /v2/team", MANIFEST, "200 OK");
+    cr_assert_eq(get(w, &m), 1, "%s", w->err.text);
+    manifest_done(&m);
+    end(w);
+}
+
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
 static int head_within(struct world *w, uint64_t ms, uint64_t *ret_ms)
