@@ -294,7 +294,8 @@ static int add_packed(struct parameter_count *c, struct ratio r, uint64_t elemen
                       struct error *err)
 {
     /* The nearest whole number, half up. */
-    unsigned __int128 n = ((unsigned __int128)elements * r.times * 2 + r.of) / (2 * r.of);
+    unsigned __int128 halves = (unsigned __int128)elements * r.times * 2, of = r.of;
+    unsigned __int128 n = (halves + of) / (2 * of);
     if (n > UINT64_MAX)
         return err_set(err, ERR_INVALID, "the tensors hold more than 2^64 parameters");
     if (!c->unpacked) {

@@ -105,12 +105,12 @@ static void take_census(const struct model_shape *s, struct census *c)
 
 static void put_attention(struct text *t, const struct model_shape *s, const struct census *c)
 {
-    const struct layer_shape *l = c->sample[LAYER_FULL];
+    const struct layer_shape *l = c->sample[LAYER_FULL], *latent = c->sample[LAYER_LATENT];
     if (!l)
         l = c->sample[LAYER_WINDOW] ? c->sample[LAYER_WINDOW] : c->sample[LAYER_CHUNKED];
-    if (c->kind[LAYER_LATENT])
+    if (latent)
         put(t, "multi-head latent attention, one row of %" PRIu32 " elements a token",
-            c->sample[LAYER_LATENT]->key_dim);
+            latent->key_dim);
     else if (!l)
         put(t, "no attention");
     else if (c->heads_vary)
@@ -139,12 +139,12 @@ void shape_describe(struct model_shape *s)
     take_census(s, &c);
     put_attention(&t, s, &c);
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        uint32_t n = c.kind[table[i].kind];
-        if (!n)
+        const struct layer_shape *sample = c.sample[table[i].kind];
+        if (!sample)
             continue;
-        put(&t, "; %" PRIu32 " layers %s", n, table[i].text);
-        if (table[i].kind == LAYER_WINDOW || table[i].kind == LAYER_CHUNKED)
-            put(&t, " %" PRIu32, c.sample[table[i].kind]->window);
+        put(&t, "; %" PRIu32 " layers %s", c.kind[table[i].kind], table[i].text);
+        if (sample->window)
+            put(&t, " %" PRIu32, sample->window);
     }
     if (c.with_state)
         put(&t, "; %" PRIu32 " of them keep a state too", c.with_state);

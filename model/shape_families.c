@@ -108,157 +108,31 @@ const struct shape_family *shape_family_of(const char *model_type)
 
 bool shape_is_encoder(const char *model_type)
 {
-    static const char *const list[] = {
-        "aimv2",
-        "albert",
-        "align",
-        "altclip",
-        "audio-spectrogram-transformer",
-        "autoformer",
-        "beit",
-        "bert",
-        "big_bird",
-        "bridgetower",
-        "bros",
-        "camembert",
-        "canine",
-        "chinese_clip",
-        "clap",
-        "clip",
-        "clip_text_model",
-        "clip_vision_model",
-        "clipseg",
-        "conditional_detr",
-        "convbert",
-        "convnext",
-        "convnextv2",
-        "d_fine",
-        "dab-detr",
-        "data2vec-audio",
-        "data2vec-text",
-        "data2vec-vision",
-        "deberta",
-        "deberta-v2",
-        "deformable_detr",
-        "deit",
-        "depth_anything",
-        "detr",
-        "dinov2",
-        "dinov2_with_registers",
-        "dinov3_vit",
-        "distilbert",
-        "dpr",
-        "dpt",
-        "efficientnet",
-        "electra",
-        "embedding_gemma2",
-        "ernie",
-        "esm",
-        "esmc",
-        "eurobert",
-        "flaubert",
-        "flava",
-        "fnet",
-        "funnel",
-        "grounding-dino",
-        "groupvit",
-        "gte",
-        "herbert",
-        "hubert",
-        "ibert",
-        "ijepa",
-        "informer",
-        "jina_bert",
-        "jina_embeddings_v3",
-        "layoutlm",
-        "layoutlmv2",
-        "layoutlmv3",
-        "layoutxlm",
-        "lightglue",
-        "lilt",
-        "longformer",
-        "luke",
-        "markuplm",
-        "megatron-bert",
-        "metaclip_2",
-        "mgp-str",
-        "mm-grounding-dino",
-        "mobilebert",
-        "mobilenet_v2",
-        "mobilevit",
-        "modernbert",
-        "mpnet",
-        "mra",
-        "neobert",
-        "new",
-        "nezha",
-        "nomic_bert",
-        "nystromformer",
-        "owlv2",
-        "owlvit",
-        "patchtst",
-        "pixio",
-        "pixtral",
-        "qdqbert",
-        "rembert",
-        "resnet",
-        "roberta",
-        "roberta-prelayernorm",
-        "roc_bert",
-        "roformer",
-        "rt_detr",
-        "rt_detr_v2",
-        "sam",
-        "sapiens2",
-        "segformer",
-        "sew",
-        "sew-d",
-        "siglip",
-        "siglip2",
-        "siglip2_text_model",
-        "siglip2_vision_model",
-        "siglip_text_model",
-        "siglip_vision_model",
-        "splinter",
-        "squeezebert",
-        "swin",
-        "swinv2",
-        "t5encoder",
-        "table-transformer",
-        "tapas",
-        "time_series_transformer",
-        "timesfm",
-        "timesfm2_5",
-        "timesformer",
-        "timm_wrapper",
-        "tvp",
-        "unispeech",
-        "unispeech-sat",
-        "videomae",
-        "vilt",
-        "visual_bert",
-        "vit",
-        "vit_mae",
-        "vit_msn",
-        "vitdet",
-        "vitpose",
-        "vivit",
-        "vjepa2",
-        "wav2vec2",
-        "wav2vec2-bert",
-        "wav2vec2-conformer",
-        "wavlm",
-        "xclip",
-        "xlm-roberta",
-        "xlm-roberta-xl",
-        "xmod",
-        "yolos",
-        "yoso",
-    };
+    /* A space around each. */
+    static const char list[] =
+        " aimv2 albert align altclip audio-spectrogram-transformer autoformer beit bert"
+        " big_bird bridgetower bros camembert canine chinese_clip clap clip clip_text_model"
+        " clip_vision_model clipseg conditional_detr convbert convnext convnextv2 d_fine"
+        " dab-detr data2vec-audio data2vec-text data2vec-vision deberta deberta-v2"
+        " deformable_detr deit depth_anything detr dinov2 dinov2_with_registers dinov3_vit"
+        " distilbert dpr dpt efficientnet electra embedding_gemma2 ernie esm esmc eurobert"
+        " flaubert flava fnet funnel grounding-dino groupvit gte herbert hubert ibert ijepa"
+        " informer jina_bert jina_embeddings_v3 layoutlm layoutlmv2 layoutlmv3 layoutxlm"
+        " lightglue lilt longformer luke markuplm megatron-bert metaclip_2 mgp-str"
+        " mm-grounding-dino mobilebert mobilenet_v2 mobilevit modernbert mpnet mra neobert new"
+        " nezha nomic_bert nystromformer owlv2 owlvit patchtst pixio pixtral qdqbert rembert"
+        " resnet roberta roberta-prelayernorm roc_bert roformer rt_detr rt_detr_v2 sam"
+        " sapiens2 segformer sew sew-d siglip siglip2 siglip2_text_model siglip2_vision_model"
+        " siglip_text_model siglip_vision_model splinter squeezebert swin swinv2 t5encoder"
+        " table-transformer tapas time_series_transformer timesfm timesfm2_5 timesformer"
+        " timm_wrapper tvp unispeech unispeech-sat videomae vilt visual_bert vit vit_mae"
+        " vit_msn vitdet vitpose vivit vjepa2 wav2vec2 wav2vec2-bert wav2vec2-conformer wavlm"
+        " xclip xlm-roberta xlm-roberta-xl xmod yolos yoso"
+        " ";
     static const char *const ends[] = {"_vision", "_vision_model", "_audio", "_encoder"};
     size_t len = strlen(model_type);
-    for (size_t i = 0; i < ARRAY_LEN(list); i++)
-        if (strcmp(list[i], model_type) == 0)
+    for (const char *p = list + 1; len && (p = strstr(p, model_type)); p++)
+        if (p[-1] == ' ' && p[len] == ' ')
             return true;
     for (size_t i = 0; i < ARRAY_LEN(ends); i++)
         if (len > strlen(ends[i]) && strcmp(model_type + len - strlen(ends[i]), ends[i]) == 0)
