@@ -1,6 +1,7 @@
 /* Blobs on their way in.
  *
- *     opened      incoming/FILE and its row ('t', digest) are there
+ *     opened      incoming/FILE and its row ('t', digest) are there; a new row may still be on its
+ *                 way to the disk, and is there before the first byte is
  *     written     the file grows; every step of 4..64 MiB the file is synced and the row's extent
  *                 follows, so that a killed process loses little
  *     commit      sync, rename into blobs/, sync of the folder, then the blob's row; the incoming
@@ -28,6 +29,7 @@ struct blob_writer {
     struct blob_writer *next; /* guarded by the store's lock */
     struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
+    struct meta_put *row;  /* being written: whoever opens has an upstream to ask meanwhile */
     struct extent *beyond; /* written behind the first hole, sorted, apart from each other */
     size_t n_beyond, cap_beyond;
     bool renamed, committed;
@@ -135,10 +137,12 @@ static int prepare(struct blob_writer *w, struct error *err)
             staging_create(s->blobs, w->file.row.file, &w->file.fd, err) < 0)
             return -1;
         w->file.row.created = clock_wall_s();
-    }
-    if (meta_incoming_put(s->meta, &w->file.row, err) < 0) {
-        if (r == 0)
+        w->row = meta_incoming_put_start(s->meta, &w->file.row, err);
+        if (!w->row) {
             staging_remove(s->blobs, w->file.row.file, NULL);
+            return -1;
+        }
+    } else if (meta_incoming_put(s->meta, &w->file.row, err) < 0) {
         return -1;
     }
     if (!had_row)
@@ -184,6 +188,12 @@ uint64_t writer_resumed(const struct blob_writer *w)
 }
 
 /* ---- writing ---- */
+
+static int wait_for_row(struct blob_writer *w)
+{
+    struct meta_put *row = TAKE_PTR(w->row);
+    return row ? meta_incoming_put_wait(w->file.store->meta, row, &w->failure) : 0;
+}
 
 static int fail(struct blob_writer *w, struct error *err)
 {
@@ -236,7 +246,7 @@ static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
                  struct error *err)
 {
-    if (w->failure.code != ERR_NONE)
+    if (w->failure.code != ERR_NONE || wait_for_row(w) < 0)
         return fail(w, err);
     uint64_t limit = w->file.row.size != WRITER_SIZE_UNKNOWN ? w->file.row.size : INT64_MAX;
     char text[DIGEST_TEXT_MAX];
@@ -278,6 +288,7 @@ int writer_restart(struct blob_writer *w, struct error *err)
     if (w->renamed)
         return err_set(err, ERR_INTERNAL, "blob %s is restarted after its commit",
                        digest_format(&w->file.row.digest, text));
+    wait_for_row(w); /* when it failed: here it is written again */
     /* The row first: it must never promise bytes of which other ones have taken the place. */
     w->file.row.synced = 0;
     if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
@@ -301,7 +312,7 @@ static int check_complete(struct blob_writer *w, uint64_t size, struct error *er
 {
     char text[DIGEST_TEXT_MAX];
     digest_format(&w->file.row.digest, text);
-    if (w->failure.code != ERR_NONE)
+    if (w->failure.code != ERR_NONE || wait_for_row(w) < 0)
         return fail(w, err);
     if (w->renamed)
         return err_set(err, ERR_INTERNAL, "blob %s is committed twice", text);
@@ -390,6 +401,7 @@ void writer_close(struct blob_writer *w, bool keep)
 {
     if (!w)
         return;
+    wait_for_row(w);
     /* Renamed but not committed: the file is right and has its name; the row stays, so that the
      * next start finishes it. */
     if (w->renamed && !w->committed)

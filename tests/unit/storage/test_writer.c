@@ -484,7 +484,48 @@ Test(writer, a_row_that_cannot_be_written_is_settled_by_the_next_start)
     free(bytes);
 }
 
-/* The same without a restart: the digest can be written again. */
+/* Opening does not wait for the row; no byte gets into a file that has none. */
+Test(writer, a_row_that_cannot_be_written_fails_the_first_write)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct store_stats st;
+    struct digest d;
+    unsigned char *bytes = make_bytes(100000, 8, &d);
+    limit_files(1);
+    struct blob_writer *w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
+    cr_assert(writer_write(w, "", 0, 0, &err) == -1 && err.code == ERR_IO, "%s", err.text);
+    limit_files(RLIM_INFINITY);
+    cr_assert(writer_write(w, bytes, 100000, 0, &err) == -1 && err.code == ERR_IO, "sticky");
+    cr_assert(writer_commit(w, 0, &err) == -1 && err.code == ERR_IO, "sticky");
+    writer_close(w, true);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0 && count_incoming() == 0);
+    w = open_writer(s, &d, WRITER_SIZE_UNKNOWN);
+    write_range(w, bytes, 0, 100000, 100000);
+    cr_assert(writer_commit(w, 100000, &err) == 0, "%s", err.text);
+    writer_close(w, false);
+    assert_blob(s, &d, bytes, 100000);
+
+    struct digest other = digest_of_text("other");
+    limit_files(1);
+    w = open_writer(s, &other, WRITER_SIZE_UNKNOWN);
+    writer_close(w, false); /* nobody has asked how it went */
+    w = open_writer(s, &other, WRITER_SIZE_UNKNOWN);
+    cr_assert(writer_write(w, "", 0, 0, &err) == -1);
+    limit_files(RLIM_INFINITY);
+    cr_assert(writer_restart(w, &err) == 0, "%s", err.text);
+    write_range(w, (const unsigned char *)"other", 0, 5, 5);
+    cr_assert(writer_commit(w, 5, &err) == 0, "%s", err.text);
+    writer_close(w, false);
+    cr_assert(store_stats(s, &st, NULL) == 0);
+    cr_assert(st.partials == 0 && st.partial_bytes == 0 && st.blobs == 2);
+    store_close(s);
+    free(bytes);
+}
+
+/* A commit that failed, without a restart: the digest can be written again. */
 Test(writer, again_after_a_commit_that_failed)
 {
     signal(SIGXFSZ, SIG_IGN);
