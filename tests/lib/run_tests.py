@@ -111,6 +111,13 @@ def e2e_tsan(tally):
             python_suite(tally, path, "tsan", " (tsan)")
 
 
+def oracle(tally):
+    """What inspect says of models, beside what the formats' own readers say."""
+    if build(tally, "release", "weighbridge"):
+        for path in suites("tests/oracle/test_*.py"):
+            python_suite(tally, path, "release")
+
+
 def clients(tally):
     """Real clients, against the program as it is shipped."""
     if build(tally, "release", "weighbridge"):
@@ -165,10 +172,10 @@ def bench(tally):
 
 
 STEPS = {f.__name__: f for f in (
-    unit, stress, hub, registry, e2e, conformance, clients, faults, load, e2e_tsan, lint, fuzz,
-    bench)}
+    unit, stress, hub, registry, e2e, oracle, conformance, clients, faults, load, e2e_tsan, lint,
+    fuzz, bench)}
 QUICK = ("unit", "e2e")
-NORMAL = ("unit", "stress", "hub", "registry", "e2e", "conformance", "clients", "faults",
+NORMAL = ("unit", "stress", "hub", "registry", "e2e", "oracle", "conformance", "clients", "faults",
           "load")
 FULL = tuple(STEPS)
 
