@@ -29,7 +29,7 @@ int kv_type_parse(const char *text, struct kv_type *ret, struct error *err)
 
 /* Bytes on one device. */
 struct layer_cost {
-    uint64_t per_token, state;
+    uint64_t per_token, row, state; /* row: for every row_every tokens */
 };
 
 static int too_much(struct error *err)
@@ -84,10 +84,11 @@ static int cost_of(const struct layer_shape *l, const struct kv_request *r, stru
         uint64_t heads = l->kind == LAYER_LATENT ? l->kv_heads : divide_up(l->kv_heads, devices);
         if (add_row(&ret->per_token, heads, l->key_dim, &r->key, "keys", err) < 0 ||
             add_row(&ret->per_token, heads, l->value_dim, &r->value, "values", err) < 0 ||
-            add_row(&ret->per_token, 1, l->index_dim, &r->key, "index keys", err) < 0)
+            add_row(&ret->per_token, 1, l->index_dim, &r->key, "index keys", err) < 0 ||
+            add_row(&ret->row, 1, l->row_dim, &r->key, "compressed rows", err) < 0)
             return -1;
     }
-    ret->state = divide_up(l->state_elements, devices);
+    ret->state = divide_up(l->state_elements, l->row_every ? 1 : devices);
     return multiply(&ret->state, STATE_BYTES, err);
 }
 
@@ -122,22 +123,33 @@ static bool is_bounded(const struct layer_shape *l)
     return l->kind == LAYER_WINDOW || l->kind == LAYER_CHUNKED;
 }
 
+/* Adds one layer's parts, and to *sum its bytes for one sequence. */
+static int add_layer(const struct layer_shape *l, const struct kv_request *r, struct kv_cost *c,
+                     uint64_t *sum, struct error *err)
+{
+    struct layer_cost one;
+    if (cost_of(l, r, &one, err) < 0)
+        return -1;
+    uint64_t tokens = is_bounded(l) && l->window < r->context ? l->window : r->context;
+    uint64_t rows = l->row_every ? divide_up(r->context, l->row_every) : 0;
+    uint64_t shared_out = l->row_every ? divide_up(one.row, l->row_every) : 0;
+    if (add(is_bounded(l) ? &c->window_per_token : &c->full_per_token, one.per_token, err) < 0 ||
+        add(&c->full_per_token, shared_out, err) < 0 ||
+        add(&c->state_per_sequence, one.state, err) < 0 ||
+        multiply(&one.per_token, tokens, err) < 0 || add(sum, one.per_token, err) < 0 ||
+        multiply(&one.row, rows, err) < 0)
+        return -1;
+    return add(sum, one.row, err);
+}
+
 int kv_cost(const struct model_shape *s, const struct kv_request *r, struct kv_cost *ret,
             struct error *err)
 {
     struct kv_cost c = {0};
     uint64_t sum = 0; /* of one sequence */
-    for (uint32_t i = 0; i < s->n_layers; i++) {
-        const struct layer_shape *l = &s->layers[i];
-        struct layer_cost one;
-        if (cost_of(l, r, &one, err) < 0)
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        if (add_layer(&s->layers[i], r, &c, &sum, err) < 0)
             return err_wrap(err, "layer %" PRIu32, i);
-        uint64_t tokens = is_bounded(l) && l->window < r->context ? l->window : r->context;
-        if (add(is_bounded(l) ? &c.window_per_token : &c.full_per_token, one.per_token, err) < 0 ||
-            add(&c.state_per_sequence, one.state, err) < 0 ||
-            multiply(&one.per_token, tokens, err) < 0 || add(&sum, one.per_token, err) < 0)
-            return -1;
-    }
     if (add(&sum, c.state_per_sequence, err) < 0 || add_cross(s, r, &c, &sum, err) < 0)
         return -1;
     c.total = sum;

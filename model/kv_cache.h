@@ -21,7 +21,10 @@ struct layer_shape {
     enum layer_kind kind;
     uint32_t kv_heads, key_dim, value_dim; /* LATENT: 1, kv_lora_rank + rope dim, 0 */
     uint32_t window;
-    uint32_t index_dim;      /* a further key a token, of a sparse attention's indexer; 0 = none */
+    uint32_t index_dim; /* a further key a token, of a sparse attention's indexer; 0 = none */
+    /* Compressed rows of the whole context beside a window: row_dim elements for every row_every
+     * tokens (DeepSeek-V4); 0 = none. */
+    uint32_t row_dim, row_every;
     uint64_t state_elements; /* RECURRENT, and layers that attend and keep a state as well: of one
                                 sequence, kept in 32 bit floats */
 };
@@ -68,12 +71,13 @@ struct kv_request {
     uint64_t sequences;
     uint64_t encoder_tokens; /* encoder-decoder; 0: the model's cross_tokens, else the context */
     /* 1 = one device (0 too). KV heads are split, and copied where there are fewer; states are
-     * split; latent rows and index keys are on every device. */
+     * split; latent and compressed rows and index keys are on every device. */
     uint32_t tensor_parallel;
 };
 
 struct kv_cost {
-    uint64_t full_per_token; /* bytes a token of each sequence costs as long as there is context */
+    uint64_t full_per_token;   /* bytes a token of each sequence costs as long as there is context;
+                                  rows for several tokens are shared out, rounded up */
     uint64_t window_per_token; /* only up to the window (or the chunk) */
     uint64_t state_per_sequence;
     uint64_t cross_per_token; /* encoder token */

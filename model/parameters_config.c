@@ -157,7 +157,8 @@ static int read_quantization_config(const struct json *root, const struct json *
     ret->bits = small_number(q, "bits");
     ret->load_in_4bit = json_is_true(json_get(q, "load_in_4bit"));
     ret->load_in_8bit = json_is_true(json_get(q, "load_in_8bit"));
-    ret->expert_bits = bits_in_format(json_str(config_find(root, "expert_dtype")));
+    const char *experts = json_str(config_find(root, "expert_dtype"));
+    ret->expert_bits = bits_in_format(experts ? experts : json_str(json_get(q, "expert_dtype")));
     ret->packed_experts = ret->expert_bits && strcmp(ret->method, "fp8") == 0;
     if (strcmp(ret->method, "torchao") == 0)
         ret->bits = torchao_bits(json_get(q, "quant_type"));

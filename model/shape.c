@@ -62,6 +62,21 @@ int state_space_elements(const struct state_space *p, uint64_t *ret, struct erro
                           ret, err);
 }
 
+void shape_compress(struct layer_shape *l, uint32_t ratio, bool sparse, uint32_t index_dim)
+{
+    uint64_t row = l->key_dim;
+    l->value_dim = 0;
+    l->row_every = ratio;
+    if (!ratio)
+        return;
+    /* The tokens of the row that is being made, and their gates: where windows overlap (sparse),
+     * those of two rows in two series. */
+    if (sparse)
+        row += index_dim;
+    l->row_dim = (uint32_t)row;
+    l->state_elements = 2 * row * ratio * (sparse ? 4 : 1);
+}
+
 /* ---- the rule, for people ---- */
 
 struct text {
@@ -85,6 +100,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
 struct census {
     uint32_t kind[LAYER_NONE + 1];
     uint32_t with_state; /* attend and keep a state */
+    uint32_t with_rows;
     const struct layer_shape *sample[LAYER_NONE + 1];
     bool heads_vary;
 };
@@ -96,7 +112,8 @@ static void take_census(const struct model_shape *s, struct census *c)
         const struct layer_shape *first = c->sample[LAYER_FULL];
         if (!c->kind[l->kind]++)
             c->sample[l->kind] = l;
-        c->with_state += l->state_elements && l->kind != LAYER_RECURRENT;
+        c->with_state += l->state_elements && l->kind != LAYER_RECURRENT && !l->row_every;
+        c->with_rows += l->row_every > 0;
         c->heads_vary =
             c->heads_vary || (l->kind == LAYER_FULL && first &&
                               (first->kv_heads != l->kv_heads || first->key_dim != l->key_dim));
@@ -148,6 +165,8 @@ void shape_describe(struct model_shape *s)
     }
     if (c.with_state)
         put(&t, "; %" PRIu32 " of them keep a state too", c.with_state);
+    if (c.with_rows)
+        put(&t, "; %" PRIu32 " of them keep compressed rows of the whole context too", c.with_rows);
     if (s->cross_layers)
         put(&t, "; %" PRIu32 " layers attend to an encoder", s->cross_layers);
 }

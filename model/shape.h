@@ -26,6 +26,11 @@ int state_space_elements(const struct state_space *p, uint64_t *ret, struct erro
 int shape_products(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t *ret,
                    struct error *err);
 
+/* DeepSeek-V4's layers, once the head dimension is known: a window whose keys are the values, and
+ * rows for every `ratio` tokens (0: none; a sparse layer's index has rows of its own), with the
+ * state of the compressor. */
+void shape_compress(struct layer_shape *l, uint32_t ratio, bool sparse, uint32_t index_dim);
+
 /* ---- what a model_type stands for ---- */
 
 /* Which layers look at a window only, where the configuration does not list it layer by layer. */
@@ -60,7 +65,8 @@ struct shape_config {
     const struct shape_family *family;
     struct model_shape *shape;
     uint32_t heads, kv_heads, key_dim, value_dim;
-    uint32_t latent; /* elements of a latent row; 0 = no latent attention */
+    uint32_t latent;    /* elements of a latent row; 0 = no latent attention */
+    uint32_t ratios[2]; /* tokens of a compressed row: sparse layers, heavily compressed ones */
 };
 
 /* The first of the keys (n of them; "a.b" is a member of a member) that has a number. 1, 0: none,

@@ -179,10 +179,6 @@ static int refuse(const struct shape_config *c, struct error *err)
         if (strcmp(family, diffusion[i]) == 0)
             return err_set(err, ERR_UNSUPPORTED,
                            "%s is a diffusion model: it keeps no cache from step to step", family);
-    if (strcmp(family, "deepseek_v4") == 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "deepseek_v4 keeps windows and compressed rows side by side, which is not "
-                       "reckoned here");
     if (is_encoder(c))
         return err_set(err, ERR_UNSUPPORTED,
                        "%.64s is an encoder: it reads its input at once and keeps no cache",

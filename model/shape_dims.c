@@ -313,6 +313,21 @@ static int set_index_keys(struct shape_config *c, struct error *err)
     return 0;
 }
 
+static int set_compressed(struct shape_config *c, struct error *err)
+{
+    uint64_t index;
+    if (!is_family(c, "deepseek_v4"))
+        return 0;
+    if (config_number_or(c->at, "index_head_dim", 128, SHAPE_DIM_MAX, &index, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < c->shape->n_layers; i++) {
+        struct layer_shape *l = &c->shape->layers[i];
+        if (l->kind == LAYER_WINDOW || l->kind == LAYER_FULL)
+            shape_compress(l, l->row_every, l->row_every == c->ratios[0], (uint32_t)index);
+    }
+    return 0;
+}
+
 /* The last layers that use the cache of earlier ones; all of them do in an assistant model, which
  * has the cache of the one that it assists. */
 static int set_shared(struct shape_config *c, struct error *err)
@@ -371,7 +386,7 @@ int shape_config_dims(struct shape_config *c, struct error *err)
     set_attention(c);
     if (set_other_heads(c, err) < 0 || set_listed_heads(c, err) < 0 || set_blocks(c, err) < 0 ||
         set_per_layer(c, err) < 0 || set_index_keys(c, err) < 0 || set_states(c, err) < 0 ||
-        set_shared(c, err) < 0 || set_cross_layers(c, err) < 0 ||
+        set_compressed(c, err) < 0 || set_shared(c, err) < 0 || set_cross_layers(c, err) < 0 ||
         config_number(c->at, next, ARRAY_LEN(next), 0, SHAPE_LAYERS_MAX, &n, err) < 0)
         return -1;
     if (n)

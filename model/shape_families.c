@@ -16,6 +16,7 @@ static const struct shape_family families[] = {
     {"deepseek_v2", 32, 32, 0, 4096, 0, WINDOW_NONE, 0, 0},
     {"deepseek_v3", 61, 128, 128, 7168, 0, WINDOW_NONE, 0, 0},
     {"deepseek_v32", 61, 128, 128, 7168, 0, WINDOW_NONE, 0, 0},
+    {"deepseek_v4", 0, 64, 1, 4096, 512, WINDOW_NONE, 0, 128},
     {"dots1", 62, 32, 32, 4608, 0, WINDOW_UPPER, 62, 4096},
     {"ernie4_5", 18, 16, 2, 1024, 128, WINDOW_NONE, 0, 0},
     {"ernie4_5_moe", 28, 20, 4, 2560, 0, WINDOW_NONE, 0, 0},

@@ -44,6 +44,7 @@ static const struct windows *windows_of(const char *architecture, uint32_t layer
         {"plamo3", IF_STATED, 8, false, 0},      {"laguna", IF_STATED, 4, true, 0},
         {"mimo2", IF_STATED, 1, false, 0},       {"step35", IF_STATED, 1, false, 0},
         {"granite_swa", IF_STATED, 1, false, 0}, {"lfm2", ALL, 0, false, 0},
+        {"deepseek4", ALL, 0, false, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(table[i].architecture, architecture) == 0) {
@@ -81,10 +82,6 @@ static int refuse(const struct shape_keys *k, struct error *err)
         return err_set(err, ERR_UNSUPPORTED,
                        "%s is a diffusion model: it keeps no cache from step to step",
                        architecture);
-    if (strcmp(architecture, "deepseek4") == 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "deepseek4 keeps windows and compressed rows side by side, which is not "
-                       "reckoned here");
     return 0;
 }
 
@@ -253,6 +250,26 @@ static int set_states(const struct shape_keys *k, struct model_shape *s, uint64_
     return 0;
 }
 
+#define SPARSE_RATIO 4 /* the one at which layers have an index as well */
+
+static int set_compressed(const struct shape_keys *k, struct model_shape *s, struct error *err)
+{
+    uint64_t index = shape_keys_at(k, KEY_INDEX_LENGTH, 0, 0);
+    if (strcmp(s->family, "deepseek4") != 0)
+        return 0;
+    if (!shape_keys_is_array(k, KEY_COMPRESS_RATIOS))
+        return err_set(err, ERR_UNSUPPORTED, "the GGUF has no %s.attention.compress_ratios",
+                       s->family);
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        uint64_t ratio = shape_keys_at(k, KEY_COMPRESS_RATIOS, i, 0);
+        if (ratio > SHAPE_DIM_MAX)
+            return err_set(err, ERR_INVALID, "%s.attention.compress_ratios: %" PRIu64 " can not be",
+                           s->family, ratio);
+        shape_compress(&s->layers[i], (uint32_t)ratio, ratio == SPARSE_RATIO, (uint32_t)index);
+    }
+    return 0;
+}
+
 static int set_shared(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
     uint64_t n = shape_keys_at(k, KEY_SHARED, 0, 0);
@@ -275,8 +292,8 @@ static int set_shared(const struct shape_keys *k, struct model_shape *s, struct 
 
 static int read_layers(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
-    static const enum shape_key lists[] = {KEY_HEADS, KEY_KV_HEADS, KEY_FEED_FORWARD, KEY_RECURRENT,
-                                           KEY_INDEX_TYPES};
+    static const enum shape_key lists[] = {KEY_HEADS,     KEY_KV_HEADS,    KEY_FEED_FORWARD,
+                                           KEY_RECURRENT, KEY_INDEX_TYPES, KEY_COMPRESS_RATIOS};
     uint64_t blocks = shape_keys_at(k, KEY_BLOCKS, 0, 0), next = shape_keys_at(k, KEY_NEXTN, 0, 0);
     char what[96];
     if (!shape_keys_has(k, KEY_BLOCKS))
@@ -334,7 +351,7 @@ static int read_dims(const struct shape_keys *k, struct model_shape *s, struct e
                        "the GGUF has neither %s.attention.key_length nor %s.embedding_length",
                        s->family, s->family);
     if (set_windows(k, s, err) < 0 || set_heads(k, s, key, value, err) < 0 ||
-        set_states(k, s, key, err) < 0)
+        set_states(k, s, key, err) < 0 || set_compressed(k, s, err) < 0)
         return -1;
     if (strcmp(s->family, "t5") == 0) {
         s->cross_layers = s->n_layers;

@@ -67,6 +67,57 @@ static void set_bounded(struct shape_config *c, uint32_t i, enum layer_kind kind
     l->window = window;
 }
 
+/* DeepSeek-V4's kinds; the rows get their dimension later. false: another kind. */
+static bool set_compressed(struct shape_config *c, uint32_t i, const char *name, uint32_t window)
+{
+    static const char *const names[] = {"compressed_sparse_attention",
+                                        "heavily_compressed_attention"};
+    for (size_t k = 0; k < ARRAY_LEN(names); k++)
+        if (strcmp(name, names[k]) == 0) {
+            set_bounded(c, i, LAYER_WINDOW, window);
+            c->shape->layers[i].row_every = c->ratios[k];
+            return true;
+        }
+    return false;
+}
+
+static int read_ratios(struct shape_config *c, struct error *err)
+{
+    static const char *const sparse[] = {"compress_rates.compressed_sparse_attention",
+                                         "compress_rate_csa"};
+    static const char *const heavy[] = {"compress_rates.heavily_compressed_attention",
+                                        "compress_rate_hca"};
+    uint64_t a = 4, b = 128;
+    if (config_number(c->at, sparse, ARRAY_LEN(sparse), 1, SHAPE_DIM_MAX, &a, err) < 0 ||
+        config_number(c->at, heavy, ARRAY_LEN(heavy), 1, SHAPE_DIM_MAX, &b, err) < 0)
+        return -1;
+    c->ratios[0] = (uint32_t)a;
+    c->ratios[1] = (uint32_t)b;
+    return 0;
+}
+
+/* compress_ratios: one number a layer, 0 a window alone; without it, as the class has it. */
+static int read_compressed(struct shape_config *c, uint32_t window, struct error *err)
+{
+    const struct json *list = json_get(c->at, "compress_ratios");
+    const struct json *j = json_is_array(list) ? json_first(list) : NULL;
+    if (strcmp(c->family->type, "deepseek_v4") != 0)
+        return 0;
+    if (j && json_length(list) < c->shape->n_layers)
+        return err_set(err, ERR_INVALID,
+                       "config.json: compress_ratios has %zu entries for %" PRIu32 " layers",
+                       json_length(list), c->shape->n_layers);
+    bool listed = j != NULL;
+    for (uint32_t i = 0; i < c->shape->n_layers; i++, j = j ? json_next(j) : NULL) {
+        uint64_t ratio = i < 2 || i % 2 == 0 ? c->ratios[1] : c->ratios[0];
+        if (listed && (!json_u64(j, &ratio) || ratio > SHAPE_DIM_MAX))
+            return err_set(err, ERR_INVALID, "config.json: compress_ratios holds what is no ratio");
+        set_bounded(c, i, LAYER_WINDOW, window);
+        c->shape->layers[i].row_every = (uint32_t)ratio;
+    }
+    return 1;
+}
+
 /* ---- lists by name ---- */
 
 static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, uint32_t window,
@@ -85,6 +136,8 @@ static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, ui
     for (size_t k = 0; k < ARRAY_LEN(none); k++)
         if (strcmp(name, none[k]) == 0)
             l->kind = LAYER_NONE;
+    if (set_compressed(c, i, name, window))
+        return 0;
     if (strcmp(name, "sliding_attention") == 0)
         set_bounded(c, i, LAYER_WINDOW, window);
     else if (strcmp(name, "chunked_attention") == 0)
@@ -408,13 +461,17 @@ int shape_config_kinds(struct shape_config *c, struct error *err)
     if (rc == 0)
         rc = read_chunk(c, &chunk, err);
     if (rc == 0)
+        rc = read_ratios(c, err);
+    if (rc == 0)
         rc = read_pattern_text(c, err);
     if (rc == 0)
         rc = read_layer_types(c, window, chunk, err);
     if (rc || !c->shape->n_layers)
         return rc < 0 ? -1 : 0;
     set_all(c, full(c));
-    rc = read_block_types(c, window);
+    rc = read_compressed(c, window, err);
+    if (rc == 0)
+        rc = read_block_types(c, window);
     if (rc == 0)
         rc = read_lists(c, window, err);
     if (rc == 0)

@@ -30,6 +30,10 @@ static inline void shape_put_layer(const struct layer_shape *l, char *ret, size_
     else if (l->kind == LAYER_FULL)
         snprintf(ret, size, "F:%" PRIu32 ":%" PRIu32 ":%" PRIu32 "%s", l->kv_heads, l->key_dim,
                  l->value_dim, l->state_elements ? "+" : "");
+    else if (l->row_every)
+        snprintf(ret, size,
+                 "%c:%" PRIu32 ":%" PRIu32 ":%" PRIu32 ":%" PRIu32 "/%" PRIu32 ":%" PRIu32, kind,
+                 l->kv_heads, l->key_dim, l->value_dim, l->window, l->row_dim, l->row_every);
     else if (l->kind == LAYER_WINDOW || l->kind == LAYER_CHUNKED)
         snprintf(ret, size, "%c:%" PRIu32 ":%" PRIu32 ":%" PRIu32 ":%" PRIu32, kind, l->kv_heads,
                  l->key_dim, l->value_dim, l->window);

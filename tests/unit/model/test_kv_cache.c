@@ -35,6 +35,13 @@ static const char mamba[] =
     "{\"model_type\":\"mamba\",\"num_hidden_layers\":64,\"hidden_size\":2560,\"state_size\":16,"
     "\"conv_kernel\":4,\"expand\":2}";
 
+/* Four layers in the proportions of DeepSeek-V4: a window alone, and beside it rows for 4 tokens
+ * (and index rows) or for 128. */
+static const char deepseek_v4[] =
+    "{\"model_type\":\"deepseek_v4\",\"num_hidden_layers\":4,\"num_attention_heads\":64,"
+    "\"num_key_value_heads\":1,\"hidden_size\":4096,\"head_dim\":512,\"sliding_window\":128,"
+    "\"index_head_dim\":128,\"compress_ratios\":[0,4,128,4]}";
+
 static struct kv_request request(const char *type, uint64_t context, uint64_t sequences)
 {
     struct kv_request r = {.context = context, .sequences = sequences, .tensor_parallel = 1};
@@ -69,6 +76,16 @@ static void expect_cost(const char *config, const char *type, uint64_t context, 
     cr_expect_eq(c.cross_per_token, want.cross_per_token, "%s: %" PRIu64, config,
                  c.cross_per_token);
     cr_expect_eq(c.total, want.total, "%s: %" PRIu64, config, c.total);
+}
+
+static void fit(const char *config, const struct kv_request *r, uint64_t bytes, uint64_t *tokens,
+                uint64_t *sequences)
+{
+    struct model_shape s;
+    struct error err = ERROR_INIT;
+    shape_read(config, &s);
+    cr_assert_eq(kv_fit(&s, r, bytes, tokens, sequences, &err), 0, "%s", err.text);
+    shape_done(&s);
 }
 
 /* The published figures. */
@@ -113,6 +130,34 @@ Test(kv_cache, states_and_encoders)
     struct kv_request r = request("f16", 448, 1);
     r.encoder_tokens = 10;
     cr_expect_eq(cost_of(whisper, &r).total, 163840 * 458ull);
+}
+
+Test(kv_cache, compressed_rows)
+{
+    /* A key of 512 in a window; (512 + 128) / 4 and 512 / 128 elements a token of the context. */
+    uint64_t states = 4 * (2 * (32 * 640) + 256 * 512);
+    expect_cost(deepseek_v4, "f16", 100, 1,
+                (struct kv_cost){.full_per_token = 2 * 320 + 8,
+                                 .window_per_token = 4096,
+                                 .state_per_sequence = states,
+                                 .total = 4096 * 100 + 2 * 25 * 1280 + 1024 + states});
+    expect_cost(deepseek_v4, "f16", 1048576, 2,
+                (struct kv_cost){.full_per_token = 648,
+                                 .window_per_token = 4096,
+                                 .state_per_sequence = states,
+                                 .total = 2 * (4096 * 128 + 648 * 1048576ull + states)});
+    struct kv_request r = request("f16", 1, 1);
+    uint64_t tokens, sequences;
+    r.tensor_parallel = 8; /* all of it on every device */
+    cr_expect_eq(cost_of(deepseek_v4, &r).full_per_token, 648);
+    cr_expect_eq(cost_of(deepseek_v4, &r).state_per_sequence, states);
+    for (uint64_t bytes = states; bytes < states + 3000000; bytes += 99991) {
+        fit(deepseek_v4, &r, bytes, &tokens, &sequences);
+        r.context = tokens;
+        cr_expect_leq(cost_of(deepseek_v4, &r).total, bytes);
+        r.context = tokens + 1;
+        cr_expect_gt(cost_of(deepseek_v4, &r).total, bytes);
+    }
 }
 
 Test(kv_cache, types_of_their_own_for_keys_and_values)
@@ -189,16 +234,6 @@ Test(kv_cache, sums_past_all_memory_are_errors)
 }
 
 /* ---- what fits ---- */
-
-static void fit(const char *config, const struct kv_request *r, uint64_t bytes, uint64_t *tokens,
-                uint64_t *sequences)
-{
-    struct model_shape s;
-    struct error err = ERROR_INIT;
-    shape_read(config, &s);
-    cr_assert_eq(kv_fit(&s, r, bytes, tokens, sequences, &err), 0, "%s", err.text);
-    shape_done(&s);
-}
 
 Test(kv_cache, what_fits)
 {

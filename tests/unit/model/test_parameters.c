@@ -106,6 +106,8 @@ Test(parameters, fp8)
     };
     check("{\"expert_dtype\":\"fp4\",\"quantization_config\":{\"quant_method\":\"fp8\"}}", rows,
           ARRAY_LEN(rows), "fp8: packed weights x 2; 2 scales and the like left out");
+    check("{\"quantization_config\":{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}}", rows,
+          ARRAY_LEN(rows), "fp8: packed weights x 2; 2 scales and the like left out");
     check("{\"quantization_config\":{\"quant_method\":\"fp8\"}}", rows + 2, 3,
           "fp8: sum of the shapes; 1 scales and the like left out");
 }

@@ -106,6 +106,14 @@ Test(shape, families_with_ways_of_their_own)
          "\"kv_lora_rank\":512,\"qk_rope_head_dim\":64,\"index_head_dim\":128,"
          "\"index_topk_pattern\":\"FFSSFS\"}",
          "L:576:128x2 L:576x2 L:576:128 L:576"},
+        {"{\"model_type\":\"deepseek_v4\",\"num_hidden_layers\":3,\"num_attention_heads\":64,"
+         "\"num_key_value_heads\":1,\"hidden_size\":4096,\"head_dim\":512,\"sliding_window\":128,"
+         "\"index_head_dim\":128,\"compress_ratios\":[128,4,0,0]}",
+         "W:1:512:0:128/512:128 W:1:512:0:128/640:4 W:1:512:0:128"},
+        {"{\"model_type\":\"deepseek_v4\",\"num_hidden_layers\":3,\"layer_types\":"
+         "[\"sliding_attention\",\"compressed_sparse_attention\",\"heavily_compressed_attention\"]"
+         "}",
+         "W:1:512:0:128 W:1:512:0:128/640:4 W:1:512:0:128/512:128"},
         {"{\"model_type\":\"whisper\",\"num_hidden_layers\":32,\"decoder_layers\":4,"
          "\"encoder_layers\":32,\"decoder_attention_heads\":20,\"encoder_attention_heads\":20,"
          "\"d_model\":1280,\"is_encoder_decoder\":true,\"max_source_positions\":1500}",

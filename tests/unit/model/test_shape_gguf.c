@@ -104,6 +104,12 @@ Test(shape_gguf, architectures)
          "glm-dsa.attention.value_length_mla=256 glm-dsa.attention.indexer.key_length=128 "
          "glm-dsa.attention.indexer.types=[1,0,0,1]",
          "L:576:128 L:576x2 L:576:128"},
+        {"general.architecture=deepseek4 deepseek4.block_count=3 deepseek4.embedding_length=4096 "
+         "deepseek4.attention.head_count=64 deepseek4.attention.head_count_kv=1 "
+         "deepseek4.attention.key_length=512 deepseek4.attention.value_length=512 "
+         "deepseek4.attention.sliding_window=128 deepseek4.attention.indexer.key_length=128 "
+         "deepseek4.attention.compress_ratios=[128,4,0]",
+         "W:1:512:0:128/512:128 W:1:512:0:128/640:4 W:1:512:0:128"},
         {"general.architecture=jamba jamba.block_count=4 jamba.embedding_length=4096 "
          "jamba.attention.head_count=32 jamba.attention.head_count_kv=[0,0,8,0] "
          "jamba.ssm.conv_kernel=4 jamba.ssm.inner_size=8192 jamba.ssm.state_size=16",
