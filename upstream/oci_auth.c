@@ -62,8 +62,9 @@ struct oci_auth {
     struct grant *grants;
     struct asker *askers; /* the last used one first */
     unsigned n_askers;
-    char *realm, *service; /* of the last challenge that brought a token for just the scope that was
-                              asked for; realm NULL: none, service may be NULL */
+    char *realm, *service; /* of the last challenge that others may be like; realm NULL: none,
+                              service may be NULL */
+    char *scope;           /* its scope; NULL: the one that was asked for */
     bool basic;            /* the registry wants Basic where it has not named a token server */
 };
 
@@ -221,6 +222,7 @@ void oci_auth_free(struct oci_auth *a)
     pthread_mutex_destroy(&a->lock);
     free(a->realm);
     free(a->service);
+    free(a->scope);
     free(a->url);
     free(a->host);
     free(a);
@@ -438,7 +440,7 @@ static struct grant *grant_of(struct oci_auth *a, const char *scope, bool *ret_g
         g = k->how == ASKER_VAIN ? NULL : k->grant;
         if (g)
             g->refs++;
-    } else if (a->realm && (g = grant_for(a, a->realm, a->service, scope))) {
+    } else if (a->realm && (g = grant_for(a, a->realm, a->service, a->scope ? a->scope : scope))) {
         *ret_guessed = true;
         remember(a, scope, g, ASKER_GUESSED);
     }
@@ -536,19 +538,34 @@ static int answer_basic(struct oci_auth *a, const char *scope, const char *sent,
     return 1;
 }
 
-/* Other scopes will want their tokens from there. A wrong guess costs one request, so running out
- * of memory is none of the caller's business. Under the lock. */
-static void learn(struct oci_auth *a, const struct grant *g)
+/* Whether the repository's name is in it: "repository:NAME:pull". */
+static bool names_repository_of(const char *text, const char *scope)
 {
-    char *realm = strdup(g->realm), *service = NULL;
-    if (!realm || !copy(g->service, &service)) {
+    const char *first = strchr(scope, ':'), *last = strrchr(scope, ':');
+    if (!first || first == last)
+        return true;
+    return memmem(text, strlen(text), first + 1, (size_t)(last - first - 1)) != NULL;
+}
+
+/* Other scopes will want their tokens from there, for the scope that is asked for, or for one that
+ * is the same for all ("aws" of the public Elastic Container Registry). A wrong guess costs one
+ * request, so running out of memory is none of the caller's business. Under the lock. */
+static void learn(struct oci_auth *a, const struct grant *g, const char *scope)
+{
+    char *realm = strdup(g->realm), *service = NULL, *fixed = NULL;
+    bool is_own = strcmp(g->scope, scope) == 0;
+    if ((!is_own && names_repository_of(g->scope, scope)) || !realm ||
+        !copy(g->service, &service) || !copy(is_own ? NULL : g->scope, &fixed)) {
         free(realm);
+        free(service);
         return;
     }
     free(a->realm);
     free(a->service);
+    free(a->scope);
     a->realm = realm;
     a->service = service;
+    a->scope = fixed;
 }
 
 static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent,
@@ -580,8 +597,8 @@ static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent
         return err_set(err, ERR_NOMEM, "out of memory for a token");
     rc = use(a, g, sent, c, deadline_ms, ret, err);
     pthread_mutex_lock(&a->lock);
-    if (rc == 1 && strcmp(wanted, scope) == 0)
-        learn(a, g);
+    if (rc == 1)
+        learn(a, g, scope);
     grant_unref(a, g);
     pthread_mutex_unlock(&a->lock);
     return rc;

@@ -203,6 +203,9 @@ class Policies(MirrorCase):
             for method in ("GET", "HEAD"):
                 status, _, _ = self.get_blob(repo=repo, wb=wb, method=method)
                 self.assertEqual(status, 403)
+            for path in ("tags/list", f"referrers/{self.image.digest}"):
+                status, _, body = wb.get(f"/v2/{PREFIX}/{repo}/{path}")
+                self.assertIn(setting, self.error_text(403, "DENIED", status, body))
         self.assertEqual(self.requests(), before, "nothing is asked about what is denied")
 
     def test_types_and_sizes(self):

@@ -33,6 +33,15 @@ class Logins(MirrorCase):
         for _ in range(3):
             self.pulls(self.image)
 
+    def test_peer_bug_74_a_new_password_without_a_restart(self):
+        self.pulls_image()
+        self.registry.add_user(USER, "another:password")
+        self.registry.revoke_tokens()
+        with open(self.scratch("password"), "w", encoding="ascii") as f:
+            f.write("another:password\n")
+        self.pulls(self.image)
+        self.pulls(self.other, self.other.digest)
+
     def test_peer_bug_67_one_token_serves_many_requests(self):
         self.pulls_image()
         self.pulls_image()

@@ -285,6 +285,25 @@ Test(oci_words, peer_bug_67_a_refused_login_is_not_tried_twice)
     end(w);
 }
 
+/* As the public Elastic Container Registry has it. */
+Test(oci_words, peer_bug_67_one_scope_for_all)
+{
+    struct world *w = world();
+    challenge_for(w, "/token", "aws");
+    token(w, "GET /token?service=s&scope=aws&", "one");
+    gets(w, NAME);
+    gets(w, "other");
+    cr_assert_eq(script_count(w->s), 4, "the token does for all");
+    /* Until the registry wants another one for one of them. */
+    challenge_for(w, "/token", "repository:third:pull");
+    token(w, "GET /token?service=s&scope=repository%3Athird%3Apull&", "three");
+    gets(w, "third");
+    token(w, "GET /token?service=s&scope=repository%3Afourth%3Apull&", "four");
+    gets(w, "fourth");
+    cr_assert_eq(script_count(w->s), 9);
+    end(w);
+}
+
 Test(oci_words, peer_bug_67_no_guess_from_an_odd_scope)
 {
     struct world *w = world();
