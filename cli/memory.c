@@ -27,15 +27,16 @@ static int count_as(struct memory_weights *w, struct error *err)
     return 0;
 }
 
-/* The type of most of the bytes. */
+/* The one type, but for a few tensors (norms); else what the file calls its mixture. */
 static void name_type(struct memory_weights *w, const struct weights *sum)
 {
     const struct dtype_total *most = NULL;
+    const char *mixture = sum->has_file_type ? gguf_file_type_name(sum->file_type) : NULL;
     for (size_t i = 0; i < sum->n_types; i++)
         if (!most || sum->types[i].bytes > most->bytes)
             most = &sum->types[i];
-    if (most)
-        snprintf(w->type, sizeof(w->type), "%s", most->name);
+    bool is_one = most && sum->tensor_bytes - most->bytes <= sum->tensor_bytes / 50;
+    snprintf(w->type, sizeof(w->type), "%s", is_one ? most->name : mixture ? mixture : "mixed");
 }
 
 /* The file's own, unless other ones are asked for. m: NULL where there is only a config.json. */

@@ -20,7 +20,7 @@ struct memory_options {
 #define WEIGHTS_AS_MAX 16
 struct memory_weights {
     bool known;
-    char type[16]; /* what most of the bytes are of, or what was asked for */
+    char type[16]; /* "BF16", "Q4_K_M", "mixed", or what was asked for */
     char from[80]; /* where the numbers came from */
     uint64_t parameters, bytes;
     uint64_t per_device; /* rounded up */

@@ -94,8 +94,8 @@ static void put_cache(struct strbuf *b, const struct memory_report *r)
     if (layers && l->kind == LAYER_LATENT)
         strbuf_printf(b, "%u layers x %u latent dims", layers, l->key_dim);
     else if (layers)
-        strbuf_printf(b, "%u layers x %u KV heads x (%u + %u) dims", layers, l->kv_heads,
-                      l->key_dim, l->value_dim);
+        strbuf_printf(b, "%u layers x %u KV head%s x (%u + %u) dims", layers, l->kv_heads,
+                      l->kv_heads == 1 ? "" : "s", l->key_dim, l->value_dim);
     else
         strbuf_puts(b, "layers that differ");
     strbuf_puts(b, " = ");
@@ -276,6 +276,7 @@ static void json_layer(struct strbuf *b, const struct layer_shape *l, uint32_t n
     json_number(b, "key_dim", l->key_dim);
     json_number(b, "value_dim", l->value_dim);
     json_number(b, "window", l->window);
+    json_number(b, "index_dim", l->index_dim);
     json_number(b, "state_elements", l->state_elements);
     strbuf_putc(b, '}');
 }
@@ -283,7 +284,7 @@ static void json_layer(struct strbuf *b, const struct layer_shape *l, uint32_t n
 static bool same_layer(const struct layer_shape *a, const struct layer_shape *b)
 {
     return a->kind == b->kind && a->kv_heads == b->kv_heads && a->key_dim == b->key_dim &&
-           a->value_dim == b->value_dim && a->window == b->window &&
+           a->value_dim == b->value_dim && a->window == b->window && a->index_dim == b->index_dim &&
            a->state_elements == b->state_elements;
 }
 
