@@ -1,8 +1,6 @@
 /* Further connections of a transfer: for speed, as long as each raises the rate, and for readers
  * that want what the download would only get to later. */
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -139,12 +137,13 @@ static uint64_t thread_work_us(void)
 {
     struct timespec t = {0};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    uint64_t work_us = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u, waited_ns;
+    uint64_t work_us = (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
     _cleanup_close_ int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    char text[80];
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0; /* not every kernel has it */
+    char text[80], *waited_ns = text; /* behind how long it ran; not every kernel has it */
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
     text[n > 0 ? n : 0] = '\0';
-    return sscanf(text, "%*u %" SCNu64, &waited_ns) == 1 ? work_us + waited_ns / 1000u : work_us;
+    (void)strtoull(text, &waited_ns, 10);
+    return work_us + strtoull(waited_ns, NULL, 10) / 1000u;
 }
 
 /* Under x->lock. */
