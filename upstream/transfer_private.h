@@ -159,7 +159,7 @@ struct transfer {
     char *direct; /* where the location redirected to, while that is good */
     struct transfer_place *places;
     uint64_t unlisted_ms; /* waited for readers without a place */
-    bool through; /* the bytes are not kept: */
+    bool through;         /* the bytes are not kept: */
     struct error why;
     char *window;       /* the last ones that were hashed, each at its offset modulo the size */
     bool closing;       /* what was in the window and the file is gone */
