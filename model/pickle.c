@@ -75,7 +75,7 @@ static int walk_all(struct pickle_scan *scan, struct pickle_input *in, enum beli
             return -1;
         if (r == WALK_STOP)
             scan->report->pickles++;
-        *ret_any = *ret_any || r == WALK_STOP || m.seen_imports > imports;
+        *ret_any = *ret_any || r == WALK_STOP || m.seen_imports > imports || m.torn;
         if (r != WALK_STOP)
             return 0;
         legacy = legacy || (walked == 0 && m.result.kind == VALUE_MAGIC);

@@ -52,6 +52,8 @@ void machine_reset(struct pickle_machine *m)
     strbuf_reset(&m->text);
     m->first_import = m->scan ? m->scan->n_imports : 0;
     m->odd = false;
+    m->torn = false;
+    m->frame_end = 0;
     m->result = OTHER;
 }
 

@@ -123,6 +123,8 @@ struct pickle_machine {
     uint64_t seen_imports;
     size_t first_import; /* scan->n_imports when this pickle began */
     bool strict_names;   /* imports whose names are no identifiers do not count */
+    uint64_t frame_end;  /* byte behind the current frame */
+    bool torn;           /* a frame ended within an opcode */
     bool odd;            /* it took more from the stack or memo than there was */
     /* Legacy torch: the fifth pickle is the list of the keys of the storages that follow. */
     bool sum_keys, keys_known;

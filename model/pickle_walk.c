@@ -541,6 +541,26 @@ static int execute(struct pickle_machine *m, const struct step *s, struct error 
     return machine_push(m, OTHER, err);
 }
 
+/* Frames (protocol 4) say how many bytes to read ahead. Their contents are read in order by most
+ * loaders; Python's own, reading from a file, drops what is left of a frame that ends within an
+ * opcode's argument or where the next one starts. No pickler writes that: it is there to be read
+ * in two ways, and which one counts depends on the loader. */
+static void check_frame(struct pickle_machine *m, const struct step *s, uint64_t end)
+{
+    uint64_t inside = m->frame_end > end ? m->frame_end - end : 0;
+    bool torn = s->at < m->frame_end && end > m->frame_end;
+    if (s->op == 0x95 && !torn) {
+        uint64_t len = (uint64_t)s->n;
+        torn = inside && len > inside;
+        if (!inside && __builtin_add_overflow(end, len, &m->frame_end))
+            m->frame_end = UINT64_MAX;
+    }
+    m->torn = m->torn || torn;
+    if (torn && m->scan)
+        scan_broken(m->scan, s->at,
+                    "a frame ends within an opcode: loaders differ in what follows");
+}
+
 int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error *err)
 {
     machine_reset(m);
@@ -568,8 +588,11 @@ int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error 
                 scan_broken(m->scan, s.at, "the pickle before takes more than it puts in");
             return WALK_STOP;
         }
-        if ((r = read_argument(m, in, &s, err)) <= 0)
-            return r < 0 ? r : WALK_BROKEN;
+        if ((r = read_argument(m, in, &s, err)) < 0)
+            return r;
+        check_frame(m, &s, in->at);
+        if (r == 0)
+            return WALK_BROKEN;
         if (strbuf_failed(&m->line[0]) || strbuf_failed(&m->line[1]))
             return err_set(err, ERR_NOMEM, "out of memory");
         if (execute(m, &s, err) < 0)

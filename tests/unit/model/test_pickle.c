@@ -288,6 +288,22 @@ static const struct by_hand by_hand[] = {
     {"rubbish behind", HAND("\x80\x02N.rubbish"), PICKLE_UNREADABLE, "", true},
     {"frames that lie", HAND("\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xffN."), PICKLE_ALLOWED, "",
      false},
+    {"a frame that ends within a line: Python reading a file sees os.system",
+     HAND("\x80\x04\x95\x04\0\0\0\0\0\0\0"
+          "cxxxos\nsystem\n."),
+     PICKLE_UNKNOWN, "unknown xxxos.system", true},
+    {"a frame that ends within an index of the memo",
+     HAND("\x80\x04\x8c\x02osq\x02"
+          "0\x8c\x0b"
+          "collectionsq\x0c"
+          "0\x95\2\0\0\0\0\0\0\0g12\n0."),
+     PICKLE_UNREADABLE, "", true},
+    {"a frame that is left for another one",
+     HAND("\x80\x04\x95\x0f\0\0\0\0\0\0\0\x95\x0d\0\0\0\0\0\0\0X\x0c\0\0\0\0cos\nsystem\n."),
+     PICKLE_UNREADABLE, "", true},
+    {"frames one behind the other, and within each other",
+     HAND("\x80\x04\x95\x0b\0\0\0\0\0\0\0\x95\1\0\0\0\0\0\0\0NN\x95\2\0\0\0\0\0\0\0N."),
+     PICKLE_ALLOWED, "", false},
     {"buffers", HAND("\x80\x05\x97\x98\x96\1\0\0\0\0\0\0\0x0."), PICKLE_ALLOWED, "", false},
 };
 
@@ -324,6 +340,48 @@ Test(pickle, says_what_is_called_and_where)
     cr_expect_not(r.imports[1].called);
     cr_expect_null(r.imports[0].member);
     pickle_report_done(&r);
+}
+
+/* ---- opcodes at random (tests/oracle/make_pickle_programs.py) ---- */
+
+/* One of the imports is it, or a blank that may be, or what comes after some byte depends on the
+ * loader, and the report says so. */
+static bool covers(const struct pickle_report *r, const char *import)
+{
+    for (size_t i = 0; i < r->n_imports; i++) {
+        char name[256];
+        const struct pickle_import *m = &r->imports[i];
+        snprintf(name, sizeof(name), "%s.%s", m->module, m->name);
+        if (strcmp(name, import) == 0)
+            return true;
+        size_t len = strlen(m->module);
+        if (strcmp(m->name, "?") == 0 &&
+            (strcmp(m->module, "?") == 0 || strncmp(import, m->module, len) == 0))
+            return true;
+    }
+    return r->broken && strstr(r->broken_why, "a frame ends");
+}
+
+Test(pickle, sees_every_import_that_python_makes)
+{
+    struct error err = ERROR_INIT;
+    _cleanup_strbuf_ struct strbuf table = STRBUF_INIT, data = STRBUF_INIT;
+    unsigned n = 0;
+    read_test_file(FILES "programs.tsv", &table);
+    read_test_file(FILES "programs.bin", &data);
+    char *rest = table.data;
+    strsep(&rest, "\n"); /* the head */
+    for (char *line; (line = strsep(&rest, "\n")) && *line; n++) {
+        struct pickle_report r;
+        size_t at = strtoul(strsep(&line, "\t"), NULL, 10);
+        size_t len = strtoul(strsep(&line, "\t"), NULL, 10);
+        cr_assert(line && at <= data.len && len <= data.len - at);
+        cr_assert_eq(inspect(data.data + at, len, &r, &err), 0, "program at %zu: %s", at, err.text);
+        for (char *import; (import = strsep(&line, " "));)
+            cr_expect(covers(&r, import), "program at %zu: %s is missing", at, import);
+        pickle_report_done(&r);
+    }
+    cr_assert_geq(n, 500);
 }
 
 /* ---- lengths ---- */
