@@ -1,7 +1,7 @@
 /* Rule 4: what a crash left is settled before anything else happens. Looks at incoming/ and its
  * rows only, so it takes as long as there is work under way, not as long as there are blobs.
  *
- *     row and file       a partial: cut to what partial_usable() says, kept; small content: dropped
+ *     row and file       a partial: cut to what partial_read() finds, kept; small content: dropped
  *     row, no file       renamed just before the crash when blobs/ has that digest with the row's
  *                        size (only verified bytes are ever renamed): the commit is finished;
  *                        dropped otherwise
@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "storage/fault.h"
-#include "storage/store_private.h"
+#include "storage/partial.h"
 
 #define SUSPECT_S 600u
 
@@ -41,28 +41,47 @@ int partial_lost(struct store *s, const struct digest *d, struct error *err)
     return meta_mismatch_put(s->meta, d, clock_wall_s() + SUSPECT_S, err);
 }
 
-static int settle_partial(struct store *s, struct settlement *t, uint64_t length, struct error *err)
+/* 1 what is there of a download, 0 nothing of use, -1. */
+static int find_partial(struct store *s, struct incoming_row *row, struct partial *ret,
+                        struct error *err)
+{
+    _cleanup_close_ int fd = -1;
+    uint64_t length;
+    int r = staging_open(s->blobs, row->file, &fd, &length, err);
+    if (r == 0)
+        return err_set(err, ERR_IO, "%s/incoming/%s has gone", s->dir, row->file);
+    if (r < 0 || partial_read(s, row, fd, length, ret, err) < 0)
+        return -1;
+    if (!ret->length && !ret->beyond.n)
+        return 0;
+    /* also gives back space that was allocated behind it */
+    if (ret->beyond.n)
+        partial_give_back(fd, row->size, ret->length, &ret->beyond);
+    else if (staging_truncate(s->blobs, row->file, ret->length, err) < 0)
+        return -1;
+    return 1;
+}
+
+static int settle_partial(struct store *s, struct settlement *t, struct error *err)
 {
     struct incoming_row *row = &t->row;
-    bool is_transfer = row->kind == INCOMING_TRANSFER, lost;
-    uint64_t keep = partial_usable(s, row, length, &lost);
-    if (is_transfer && lost && partial_lost(s, &row->digest, err) < 0)
+    struct partial p = {0};
+    int found = row->kind == INCOMING_TRANSFER ? find_partial(s, row, &p, err) : 0;
+    extent_list_done(&p.beyond);
+    if (found < 0 || (p.lost && partial_lost(s, &row->digest, err) < 0))
         return -1;
-    if (!is_transfer || keep == 0) {
+    if (found == 0) {
         t->action = SETTLE_DROP;
         return staging_remove(s->blobs, row->file, err);
     }
-    /* also gives back space that was allocated behind it */
-    if (staging_truncate(s->blobs, row->file, keep, err) < 0)
-        return -1;
     t->action = SETTLE_KEEP;
-    if (lost) {
+    if (p.lost) {
         t->action = SETTLE_UPDATE;
-        row->synced = keep;
+        row->synced = p.length;
         row->owner[0] = '\0';
     }
     atomic_fetch_add(&s->partials, 1);
-    atomic_fetch_add(&s->partial_bytes, keep);
+    atomic_fetch_add(&s->partial_bytes, p.length);
     return 0;
 }
 
@@ -139,7 +158,7 @@ static int settle_row(struct store *s, struct settlement *t, struct error *err)
         return settle_upload(s, t, length, mtime_s, err);
     if (t->row.kind == INCOMING_UPLOAD && t->row.digest.alg == DIGEST_NONE)
         return settle_empty_upload(s, t, err);
-    return r == 1 ? settle_partial(s, t, length, err) : settle_renamed(s, t, err);
+    return r == 1 ? settle_partial(s, t, err) : settle_renamed(s, t, err);
 }
 
 struct sweep_ctx {

@@ -30,6 +30,7 @@ enum row_type { /* on disk: never change a number */
                 ROW_HOLD = 10,
                 ROW_REFERRER = 11,
                 ROW_EVENT = 12,
+                ROW_MAP = 13, /* no row: in the file of a partial, see storage/partial.h */
 };
 
 /* A file in incoming/, or a file in blobs/ that is about to go. */

@@ -19,19 +19,16 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "storage/fault.h"
+#include "storage/partial.h"
 #include "storage/staged.h"
-
-struct extent {
-    uint64_t start, end;
-};
 
 struct blob_writer {
     struct blob_writer *next; /* guarded by the store's lock */
     struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
-    struct meta_put *row;  /* being written: whoever opens has an upstream to ask meanwhile */
-    struct extent *beyond; /* written behind the first hole, sorted, apart from each other */
-    size_t n_beyond, cap_beyond;
+    struct meta_put *row;      /* being written: whoever opens has an upstream to ask meanwhile */
+    struct extent_list beyond; /* written behind the first hole */
+    uint64_t sequence;         /* of the map that the file has; 0 = none, it was written in order */
     bool renamed, committed;
     struct error failure; /* sticky */
 };
@@ -86,39 +83,67 @@ static void writer_free(struct blob_writer *w)
 {
     if (w->file.fd >= 0)
         close(w->file.fd);
-    free(w->beyond);
+    extent_list_done(&w->beyond);
     free(w);
 }
 
 /* ---- opening ---- */
 
-/* What an earlier writer left, cut to what may be used. 1 resumed, 0 nothing, -1. */
+/* Notes what there is, before anybody relies on it. */
+static int write_map(struct blob_writer *w, enum map_kind kind, struct error *err)
+{
+    if (partial_write_map(w->file.store, &w->file.row, w->file.fd, kind, w->sequence + 1,
+                          w->file.length, &w->beyond, err) < 0)
+        return err_wrap(err, "%s/incoming/%s", w->file.store->dir, w->file.row.file);
+    w->sequence++;
+    return 0;
+}
+
+/* Takes over what was found; other bytes are cut off. */
+static int take_over(struct blob_writer *w, const struct incoming_row *old, struct partial *p,
+                     struct error *err)
+{
+    struct store *s = w->file.store;
+    memcpy(w->file.row.file, old->file, sizeof(w->file.row.file));
+    w->file.row.created = old->created;
+    w->file.row.synced = p->length < old->synced ? p->length : old->synced;
+    w->resumed = w->file.length = p->length;
+    w->beyond = p->beyond;
+    p->beyond = (struct extent_list){0};
+    if (!w->beyond.n)
+        return ftruncate(w->file.fd, (off_t)p->length) == 0
+                   ? 0
+                   : err_errno(err, "truncate %s/incoming/%s", s->dir, old->file);
+    w->sequence = p->sequence;
+    memcpy(w->file.row.owner, NO_BOOT, OWNER_BOOT);
+    return write_map(w, MAP_WRITTEN, err);
+}
+
+/* What an earlier writer left. 1 resumed, 0 nothing, -1. */
 static int resume(struct blob_writer *w, const struct incoming_row *old, uint64_t *ret_counted,
                   struct error *err)
 {
     struct store *s = w->file.store;
     uint64_t length = 0;
-    bool lost;
+    struct partial p;
     int r = staging_open(s->blobs, old->file, &w->file.fd, &length, err);
     if (r < 0)
         return -1;
     *ret_counted = old->synced;
     if (r == 0) /* somebody removed it behind our back */
         return partial_lost(s, &w->file.row.digest, err);
-    uint64_t keep = *ret_counted = partial_usable(s, old, length, &lost);
-    if (w->file.row.size != WRITER_SIZE_UNKNOWN && keep > w->file.row.size) {
-        keep = 0;
-        lost = true;
-    }
-    if (lost && partial_lost(s, &w->file.row.digest, err) < 0)
+    if (partial_read(s, old, w->file.fd, length, &p, err) < 0)
         return -1;
-    if (ftruncate(w->file.fd, (off_t)keep) < 0)
-        return err_errno(err, "truncate %s/incoming/%s", s->dir, old->file);
-    memcpy(w->file.row.file, old->file, sizeof(w->file.row.file));
-    w->file.row.created = old->created;
-    w->file.row.synced = keep < old->synced ? keep : old->synced;
-    w->resumed = w->file.length = keep;
-    return 1;
+    *ret_counted = p.length;
+    if (w->file.row.size != old->size && (p.beyond.n || p.length > w->file.row.size)) {
+        extent_list_done(&p.beyond);
+        p = (struct partial){.lost = true};
+    }
+    r = p.lost ? partial_lost(s, &w->file.row.digest, err) : 0;
+    if (r == 0)
+        r = take_over(w, old, &p, err);
+    extent_list_done(&p.beyond);
+    return r < 0 ? -1 : 1;
 }
 
 static int prepare(struct blob_writer *w, struct error *err)
@@ -174,7 +199,7 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
     }
     if (size != WRITER_SIZE_UNKNOWN &&
         staging_allocate(s->blobs, w->file.fd, w->file.length, size, err) < 0) {
-        writer_close(w, w->file.length > 0);
+        writer_close(w, w->file.length > 0 || w->beyond.n > 0);
         return -1;
     }
     staged_plan_extent(&w->file);
@@ -185,6 +210,16 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
 uint64_t writer_resumed(const struct blob_writer *w)
 {
     return w->resumed;
+}
+
+bool writer_resumed_part(const struct blob_writer *w, size_t i, uint64_t *ret_first,
+                         uint64_t *ret_end)
+{
+    if (i >= w->beyond.n)
+        return false;
+    *ret_first = w->beyond.items[i].start;
+    *ret_end = w->beyond.items[i].end;
+    return true;
 }
 
 /* ---- writing ---- */
@@ -206,41 +241,41 @@ static int fail(struct blob_writer *w, struct error *err)
  * stays short. */
 static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
 {
-    if (start > w->file.length) {
-        size_t at = 0;
-        while (at < w->n_beyond && w->beyond[at].end < start)
-            at++;
-        size_t past = at; /* those that touch it */
-        for (; past < w->n_beyond && w->beyond[past].start <= end; past++) {
-            start = start < w->beyond[past].start ? start : w->beyond[past].start;
-            end = end > w->beyond[past].end ? end : w->beyond[past].end;
-        }
-        if (past == at && w->n_beyond == w->cap_beyond) {
-            size_t cap = w->cap_beyond ? w->cap_beyond * 2 : 8;
-            struct extent *e = reallocarray(w->beyond, cap, sizeof(*e));
-            if (!e)
-                return err_set(&w->failure, ERR_NOMEM, "out of memory");
-            w->beyond = e;
-            w->cap_beyond = cap;
-        }
-        if (past != at + 1)
-            memmove(w->beyond + at + 1, w->beyond + past,
-                    (w->n_beyond - past) * sizeof(*w->beyond));
-        w->n_beyond = w->n_beyond + 1 - (past - at);
-        w->beyond[at] = (struct extent){.start = start, .end = end};
-        return 0;
-    }
+    struct extent_list *l = &w->beyond;
+    if (start > w->file.length)
+        return extent_list_add(l, start, end) ? 0
+                                              : err_set(&w->failure, ERR_NOMEM, "out of memory");
     if (end <= w->file.length)
         return 0;
     size_t joined = 0;
-    for (; joined < w->n_beyond && w->beyond[joined].start <= end; joined++)
-        end = end > w->beyond[joined].end ? end : w->beyond[joined].end;
+    for (; joined < l->n && l->items[joined].start <= end; joined++)
+        end = end > l->items[joined].end ? end : l->items[joined].end;
     if (joined) {
-        w->n_beyond -= joined;
-        memmove(w->beyond, w->beyond + joined, w->n_beyond * sizeof(*w->beyond));
+        l->n -= joined;
+        memmove(l->items, l->items + joined, l->n * sizeof(*l->items));
     }
     staged_set_length(&w->file, end);
     return 0;
+}
+
+/* Before the first write behind a hole: from now on the map says what is there. */
+static int begin_map(struct blob_writer *w)
+{
+    if (w->sequence)
+        return 0;
+    if (partial_can_have_map(w->file.row.size) && write_map(w, MAP_WRITTEN, &w->failure) < 0)
+        return -1;
+    return staged_disown_length(&w->file, &w->failure);
+}
+
+static int note_written(struct blob_writer *w, size_t len, uint64_t offset)
+{
+    uint64_t synced = w->file.row.synced;
+    if (note_extent(w, offset, offset + len) < 0 ||
+        (w->sequence && write_map(w, MAP_WRITTEN, &w->failure) < 0) ||
+        staged_written(&w->file, len, &w->failure) < 0)
+        return -1;
+    return w->sequence && w->file.row.synced != synced ? write_map(w, MAP_SYNCED, &w->failure) : 0;
 }
 
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
@@ -257,12 +292,11 @@ int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t o
         err_set(&w->failure, ERR_INVALID,
                 "blob %s: %zu bytes at %" PRIu64 " go beyond its size of %" PRIu64,
                 digest_format(&w->file.row.digest, text), len, offset, limit);
-    else if (offset > w->file.length && staged_disown_length(&w->file, &w->failure) < 0)
+    else if (offset > w->file.length && begin_map(w) < 0)
         return fail(w, err);
     else if (fs_pwrite_all(w->file.fd, data, len, offset, &w->failure) < 0)
         err_wrap(&w->failure, "%s/incoming/%s", w->file.store->dir, w->file.row.file);
-    else if (len == 0 || (note_extent(w, offset, offset + len) == 0 &&
-                          staged_written(&w->file, len, &w->failure) == 0))
+    else if (len == 0 || note_written(w, len, offset) == 0)
         return 0;
     return fail(w, err);
 }
@@ -293,11 +327,13 @@ int writer_restart(struct blob_writer *w, struct error *err)
     w->file.row.synced = 0;
     if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
         return -1;
-    if (ftruncate(w->file.fd, 0) < 0)
+    /* Nor must a map, which would come back with the file's old length. */
+    if (ftruncate(w->file.fd, 0) < 0 || (w->sequence && fdatasync(w->file.fd) < 0))
         return err_errno(err, "truncate %s/incoming/%s", s->dir, w->file.row.file);
     staged_set_length(&w->file, 0);
     w->resumed = 0;
-    w->n_beyond = 0;
+    w->beyond.n = 0;
+    w->sequence = 0;
     w->file.unflushed = 0;
     w->failure = ERROR_INIT;
     staged_plan_extent(&w->file);
@@ -320,12 +356,22 @@ static int check_complete(struct blob_writer *w, uint64_t size, struct error *er
         return err_set(err, ERR_INTERNAL,
                        "blob %s is committed with %" PRIu64 " bytes, but was opened for %" PRIu64,
                        text, size, w->file.row.size);
-    if (w->file.length != size || w->n_beyond)
+    if (w->file.length != size || w->beyond.n)
         return err_set(err, ERR_INTERNAL,
                        "blob %s is committed with %" PRIu64 " bytes, but %" PRIu64
                        " were written without a hole",
                        text, size, w->file.length);
     return 0;
+}
+
+/* The file ends with the bytes from 0. */
+static int drop_map(struct blob_writer *w, struct error *err)
+{
+    w->beyond.n = 0;
+    w->sequence = 0;
+    return ftruncate(w->file.fd, (off_t)w->file.length) == 0
+               ? 0
+               : err_errno(err, "truncate %s/incoming/%s", w->file.store->dir, w->file.row.file);
 }
 
 int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
@@ -340,7 +386,7 @@ int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
         if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
             return -1;
     }
-    if (staged_sync(&w->file, &w->failure) < 0)
+    if (drop_map(w, &w->failure) < 0 || staged_sync(&w->file, &w->failure) < 0)
         return fail(w, err);
     if (staging_publish(s->blobs, w->file.row.file, &w->file.row.digest, &w->failure) < 0) {
         uint64_t unused;
@@ -357,24 +403,39 @@ int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
     return 0;
 }
 
+/* Everything is on disk, and the file says so by itself. */
+static bool settle(struct blob_writer *w)
+{
+    struct staged *f = &w->file;
+    if (!w->sequence)
+        return ftruncate(f->fd, (off_t)f->length) == 0 && staged_sync(f, &w->failure) == 0;
+    partial_give_back(f->fd, f->row.size, f->length, &w->beyond);
+    return staged_sync(f, &w->failure) == 0 && write_map(w, MAP_SYNCED, &w->failure) == 0 &&
+           staged_sync(f, &w->failure) == 0;
+}
+
 static void keep_partial(struct blob_writer *w)
 {
     struct store *s = w->file.store;
+    uint64_t usable = w->file.length;
+    if (w->sequence && !w->beyond.n)
+        drop_map(w, &w->failure);
     /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
-     * then the row keeps the extent it has. */
-    bool cut = ftruncate(w->file.fd, (off_t)w->file.length) == 0, lost;
+     * then the row keeps the extent it has, and a map says nothing. */
     struct incoming_row row = w->file.row;
-    if (cut && !w->file.sync_failed && staged_sync(&w->file, &w->failure) == 0) {
+    if (!w->file.sync_failed && settle(w)) {
         row.synced = w->file.length;
         row.owner[0] = '\0';
     } else {
+        if (w->file.sync_failed && w->sequence)
+            drop_map(w, &w->failure);
         memcpy(row.owner, NO_BOOT, OWNER_BOOT);
+        usable = row.synced;
     }
     if (meta_incoming_put(s->meta, &row, NULL) == 0) {
         w->file.row.synced = row.synced;
         memcpy(w->file.row.owner, row.owner, sizeof(row.owner));
     }
-    uint64_t usable = partial_usable(s, &w->file.row, w->file.length, &lost);
     atomic_fetch_add(&s->partial_bytes, usable - w->file.length);
 }
 
@@ -407,7 +468,7 @@ void writer_close(struct blob_writer *w, bool keep)
     if (w->renamed && !w->committed)
         leave_row(w);
     if (!w->renamed) {
-        if (keep && w->file.length > 0)
+        if (keep && (w->file.length > 0 || w->beyond.n > 0))
             keep_partial(w);
         else
             drop_partial(w);

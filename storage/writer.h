@@ -18,8 +18,9 @@ struct store;
  * One thread writes; any number may writer_read() what was written, also after the commit, until
  * the writer is closed. A write error is sticky. incoming/ is local staging in every backend; the
  * commit publishes. The row of a partial holds its synced extent, moved at most every 64 MiB and at
- * close. After a crash of the machine only those bytes are used again, after one of the process all
- * that were written; either way by who hashes them again. */
+ * close; what was written behind a hole is noted in the file (storage/partial.h), when the size is
+ * known. After a crash of the machine only what was synced is used again, after one of the process
+ * all that was written; either way by who hashes it again. */
 struct blob_writer;
 
 #define WRITER_SIZE_UNKNOWN UINT64_MAX
@@ -32,6 +33,10 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
                 struct error *err);
 /* Contiguous bytes from 0 that were there when it was opened. */
 uint64_t writer_resumed(const struct blob_writer *w);
+/* Bytes [*ret_first, *ret_end) behind them that were there as well, the first part with i = 0;
+ * false when there are no more. Before the first write. */
+bool writer_resumed_part(const struct blob_writer *w, size_t i, uint64_t *ret_first,
+                         uint64_t *ret_end);
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
                  struct error *err);
 ssize_t writer_read(struct blob_writer *w, uint64_t offset, void *buf, size_t len,
@@ -42,7 +47,7 @@ int writer_restart(struct blob_writer *w, struct error *err);
  * digest that the writer was opened for; size is the number of bytes. Durable on return. */
 int writer_commit(struct blob_writer *w, uint64_t size, struct error *err);
 /* Lets go. Without a commit before: keep = the bytes stay for the next writer_open of the digest
- * (extent synced), !keep = they are removed. NULL is fine. */
+ * (synced), !keep = they are removed. NULL is fine. */
 void writer_close(struct blob_writer *w, bool keep);
 
 #endif

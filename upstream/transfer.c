@@ -81,25 +81,11 @@ static void destroy(struct transfer *x)
     free(x);
 }
 
-/* Under x->lock. A reader has a part of it that nothing vouches for when it ends now: the digest
- * would be under suspicion. So a few of those are kept. */
-static bool may_linger(struct transfer *x)
-{
-    struct transfers *t = x->table;
-    if (x->lingers || x->given <= extents_end(&x->here, 0))
-        return x->lingers;
-    if (atomic_fetch_add(&t->lingering, 1) < t->options.max_running)
-        x->lingers = true;
-    else
-        atomic_fetch_sub(&t->lingering, 1);
-    return x->lingers;
-}
-
 /* Under x->lock. What nobody waits for does not wait for its turn either, or there would be no end
  * to the threads that clients can leave behind. */
 static bool goes_on_abandoned(struct transfer *x)
 {
-    return x->table->options.finish_abandoned && !x->through && (x->has_slot || may_linger(x));
+    return x->table->options.finish_abandoned && !x->through && x->has_slot;
 }
 
 void transfer_drop(struct transfer *x, bool reader)
@@ -173,12 +159,12 @@ void transfer_cancel(struct transfer *x)
     atomic_store(&x->halt, true);
 }
 
-/* Bytes that a reader was given before the whole was hashed, and that are given up now: what comes
- * in their place another time can not vouch for them. */
+/* Bytes that a reader was given, and that are not kept: what comes in their place another time can
+ * not vouch for them. */
 static void suspect(struct transfer *x, const struct error *error)
 {
     pthread_mutex_lock(&x->lock);
-    bool lost = x->through ? x->lent : x->given > extents_end(&x->here, 0);
+    bool lost = x->through && x->lent;
     pthread_mutex_unlock(&x->lock);
     struct error ignored;
     if (lost && error->code != ERR_DIGEST_MISMATCH)

@@ -15,7 +15,7 @@
  * So no set of ranges that covers the file can be completed before the match. On a mismatch the
  * bytes are dropped, the readers are cut short, and the store remembers the digest
  * (store_mismatch_put) so that no client resumes into other bytes; the same when bytes that a
- * reader got before they were hashed are given up for another reason.
+ * reader got are given up for another reason.
  *
  * One for a digest: of those who were told different sizes each has a transfer of its own, and so
  * has who joins no other (below); but there is one writer, and the others pass the bytes through

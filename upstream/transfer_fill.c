@@ -93,9 +93,13 @@ int transfer_hash_on(struct transfer *x, char *buffer, unsigned blocks, struct e
  * it while it is hashed. */
 static int take_over_partial(struct transfer *x, char *buffer, struct error *err)
 {
-    uint64_t resumed = writer_resumed(x->writer);
+    uint64_t resumed = writer_resumed(x->writer), all = resumed, first, end;
     pthread_mutex_lock(&x->lock);
     bool ok = extents_add(&x->here, 0, resumed);
+    for (size_t i = 0; ok && writer_resumed_part(x->writer, i, &first, &end); i++) {
+        ok = extents_add(&x->here, first, end);
+        all += end - first;
+    }
     pthread_mutex_unlock(&x->lock);
     if (!ok)
         return err_set(err, ERR_NOMEM, "out of memory for a transfer");
@@ -108,7 +112,7 @@ static int take_over_partial(struct transfer *x, char *buffer, struct error *err
         hashed = x->hashed;
         pthread_mutex_unlock(&x->lock);
     }
-    atomic_fetch_add(&x->table->stats.resumed_bytes, resumed);
+    atomic_fetch_add(&x->table->stats.resumed_bytes, all);
     return 0;
 }
 
@@ -236,9 +240,9 @@ static int receive(struct transfer *x, struct lead *l, struct error *err)
 static bool was_lent(struct transfer *x)
 {
     pthread_mutex_lock(&x->lock);
-    bool lent = x->lent || (x->writer && writer_resumed(x->writer));
+    bool lent = x->lent;
     pthread_mutex_unlock(&x->lock);
-    return lent;
+    return lent || x->has_partial;
 }
 
 static int verify(struct transfer *x, struct error *err)
@@ -279,9 +283,11 @@ static int fill_located(struct transfer *x, struct lead *l, struct error *err)
 {
     if (locate(x, 0, &l->failures, err) < 0 || open_writer(x, err) < 0)
         return -1;
+    uint64_t first, end;
     x->opened = true;
+    x->has_partial = writer_resumed(x->writer) || writer_resumed_part(x->writer, 0, &first, &end);
     l->failures = 0;
-    if (writer_resumed(x->writer)) {
+    if (x->has_partial) {
         /* The upstream has confirmed the object: what is here can be read while it is hashed. */
         transfer_advance(x, TRANSFER_HEADERS);
         if (take_over_partial(x, l->f.buffer, err) < 0)

@@ -43,9 +43,8 @@ struct transfers {
     pthread_mutex_t lock; /* guards: buckets, running, threads, stopping, distrusts */
     pthread_cond_t changed;
     struct transfer *buckets[TRANSFER_BUCKETS];
-    unsigned running;      /* of at most options.max_running */
-    unsigned threads;      /* not yet at their end, those that wait for a slot included */
-    atomic_uint lingering; /* of those that wait, how many are kept though nobody reads */
+    unsigned running; /* of at most options.max_running */
+    unsigned threads; /* not yet at their end, those that wait for a slot included */
     bool stopping;
     struct distrust distrusts[TRANSFER_DISTRUSTS];
     unsigned next_distrust;
@@ -123,7 +122,6 @@ struct transfer {
     pthread_cond_t cond;
     enum transfer_state state; /* only grows */
     bool has_slot;             /* counted in table->running */
-    bool lingers;              /* counted in table->lingering */
     uint64_t have;             /* only grows */
     struct error error;        /* once FAILED */
     unsigned refs, readers;
@@ -136,7 +134,6 @@ struct transfer {
     bool hashing;        /* one thread hashes and moves `hashed` */
     bool lead_waits;     /* to be woken by everything that comes */
     unsigned range_waits;
-    uint64_t given; /* end of the furthest byte that a reader got before it was hashed */
     struct fetch *fetches;
     unsigned threads; /* besides the transfer's own */
     unsigned extras, wanted;
@@ -165,7 +162,8 @@ struct transfer {
     bool closing;       /* what was in the window and the file is gone */
     atomic_bool closed; /* nobody joins any more: the beginning is gone */
 
-    bool opened; /* of the transfer's thread: the writer is there, with room for the file */
+    bool opened;      /* of the transfer's thread: the writer is there, with room for the file */
+    bool has_partial; /* likewise: and with bytes from before */
 
     struct hasher *hasher; /* of the thread that has `hashing` */
 };

@@ -166,8 +166,6 @@ static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *
         len = len < file ? len : (size_t)file;
         x->reads++;
         x->lent = true;
-        if (offset + len > x->hashed && offset + len > x->given)
-            x->given = offset + len;
     }
     pthread_mutex_unlock(&x->lock);
     if (n || !len)

@@ -33,8 +33,6 @@ void transfer_unlist(struct transfer *x)
         }
     if (x->has_slot)
         t->running--;
-    if (x->lingers)
-        atomic_fetch_sub(&t->lingering, 1);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }

@@ -181,7 +181,7 @@ Test(crash, foreign_and_forgotten_files_in_incoming)
     store_close(s);
 }
 
-/* What is written behind a hole makes the file's length meaningless. */
+/* What is written behind a hole is in the file's map. */
 static void do_scattered(struct store *s)
 {
     struct digest d;
@@ -197,14 +197,64 @@ static void do_scattered(struct store *s)
 Test(crash, with_holes)
 {
     struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d), got[1000];
+    for (int power_cut = 0; power_cut < 2; power_cut++) {
+        struct blob_writer *w = NULL;
+        uint64_t first = 0, end = 0;
+        run_killed("put.written", do_scattered);
+        if (power_cut)
+            storage_boot_file = "/dev/null";
+        struct store *s = open_store();
+        cr_assert((store_mismatch_left(s, &d) > 0) == power_cut,
+                  "bytes of the last MiB may have been read");
+        cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
+        cr_assert(writer_resumed(w) == 5 * MIB, "%zu", (size_t)writer_resumed(w));
+        cr_assert(writer_resumed_part(w, 0, &first, &end) == !power_cut);
+        if (!power_cut) {
+            cr_assert(first == 9 * MIB && end == first + 1000);
+            cr_assert(writer_read(w, first, got, 1000, NULL) == 1000);
+            cr_assert(memcmp(got, bytes + first, 1000) == 0);
+        }
+        writer_close(w, false);
+        store_close(s);
+        clear_data();
+    }
+    free(bytes);
+}
+
+/* A step of the synced extent takes what is behind a hole with it. */
+static void do_scattered_and_synced(struct store *s)
+{
+    struct digest d;
     unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
     struct blob_writer *w = NULL;
-    run_killed("put.written", do_scattered);
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
+        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0 ||
+        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0 ||
+        writer_write(w, bytes + 8 * MIB, 1000, 8 * MIB, NULL) < 0)
+        _exit(4);
+    store_blob_put(s, "small content", 13, &d, NULL);
+}
+
+Test(crash, of_the_power_with_holes)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    uint64_t first, end;
+    run_killed("put.written", do_scattered_and_synced);
+    storage_boot_file = "/dev/null";
     struct store *s = open_store();
-    cr_assert(store_mismatch_left(s, &d) > 0, "bytes of the last MiB may have been read");
+    cr_assert(store_mismatch_left(s, &d) > 0);
     cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
     cr_assert(writer_resumed(w) == 5 * MIB);
-    writer_close(w, false);
+    cr_assert(writer_resumed_part(w, 0, &first, &end));
+    cr_assert(first == 9 * MIB && end == first + 1000 && !writer_resumed_part(w, 1, &first, &end));
+    cr_assert(writer_write(w, bytes + 5 * MIB, 4 * MIB, 5 * MIB, NULL) == 0);
+    cr_assert(writer_write(w, bytes + 9 * MIB, MIB, 9 * MIB, NULL) == 0);
+    cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 10 * MIB);
     store_close(s);
     free(bytes);
 }

@@ -1,5 +1,6 @@
 #include "helper.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -179,7 +180,6 @@ Test(writer, close_and_resume)
     unsigned char *bytes = make_bytes(len, 5, &d), *got = malloc(len);
     struct blob_writer *w = open_writer(s, &d, len);
     write_range(w, bytes, 0, MIB + 1000, 1000);
-    write_range(w, bytes, 2 * MIB, len, 4096); /* behind a hole: not kept */
     writer_close(w, true);
     struct store_stats st;
     cr_assert(store_stats(s, &st, NULL) == 0);
@@ -203,6 +203,136 @@ Test(writer, close_and_resume)
     store_close(s);
     free(bytes);
     free(got);
+}
+
+static void expect_parts(struct blob_writer *w, uint64_t length, const uint64_t *parts, size_t n)
+{
+    uint64_t first, end;
+    cr_assert(writer_resumed(w) == length, "%zu", (size_t)writer_resumed(w));
+    for (size_t i = 0; i < n; i++) {
+        cr_assert(writer_resumed_part(w, i, &first, &end));
+        cr_assert(first == parts[2 * i] && end == parts[2 * i + 1], "%zu: %zu-%zu", i,
+                  (size_t)first, (size_t)end);
+    }
+    cr_assert(!writer_resumed_part(w, n, &first, &end));
+}
+
+Test(writer, close_and_resume_with_holes)
+{
+    struct store *s = open_store();
+    struct digest d;
+    const size_t len = 9 * MIB + 77;
+    const uint64_t parts[] = {3 * MIB, 5 * MIB, 9 * MIB, len};
+    unsigned char *bytes = make_bytes(len, 5, &d), *got = malloc(len);
+    struct blob_writer *w = open_writer(s, &d, len);
+    write_range(w, bytes, 3 * MIB, 4 * MIB, 65536);
+    write_range(w, bytes, 9 * MIB, len, 65536);
+    write_range(w, bytes, 4 * MIB, 5 * MIB, 65536);
+    writer_close(w, true); /* nothing of it at the front */
+    struct store_stats st;
+    for (int i = 0; i < 3; i++) {
+        if (i == 1) {
+            store_close(s);
+            s = open_store();
+        } else if (i == 2) { /* what was synced outlives the machine */
+            store_close(s);
+            storage_boot_file = "/dev/null";
+            s = open_store();
+        }
+        cr_assert(store_stats(s, &st, NULL) == 0 && st.partials == 1);
+        cr_assert(st.partial_bytes == (i ? MIB : 0));
+        w = open_writer(s, &d, len);
+        expect_parts(w, i ? MIB : 0, parts, 2);
+        write_range(w, bytes, 0, MIB, MIB);
+        writer_close(w, true);
+    }
+    cr_assert(store_mismatch_left(s, &d) == 0, "nothing was lost");
+    w = open_writer(s, &d, len);
+    cr_assert(writer_read(w, 3 * MIB, got, 2 * MIB, NULL) == (ssize_t)(2 * MIB));
+    cr_assert(memcmp(got, bytes + 3 * MIB, 2 * MIB) == 0);
+    write_range(w, bytes, MIB, 3 * MIB, MIB);
+    cr_assert(writer_commit(w, len, NULL) == -1, "there is a hole");
+    write_range(w, bytes, 5 * MIB, 9 * MIB, MIB);
+    cr_assert(writer_commit(w, len, NULL) == 0);
+    writer_close(w, false);
+    assert_blob(s, &d, bytes, len);
+    cr_assert(store_stats(s, &st, NULL) == 0 && st.partials == 0 && st.partial_bytes == 0);
+    cr_assert(count_incoming() == 0);
+    store_close(s);
+    free(bytes);
+    free(got);
+}
+
+/* Another byte in each of the three places for a map. */
+static void damage_maps(uint64_t start, unsigned byte)
+{
+    char path[500], name[400] = "";
+    snprintf(path, sizeof(path), "%s/incoming", data_dir());
+    DIR *dir = opendir(path);
+    cr_assert(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
+    closedir(dir);
+    int fd = open(name, O_RDWR);
+    cr_assert(fd >= 0);
+    for (unsigned slot = 0; slot < 3; slot++) {
+        unsigned char c;
+        off_t at = (off_t)(start + slot * 65536u + byte);
+        if (pread(fd, &c, 1, at) != 1)
+            continue;
+        c ^= (unsigned char)(1u << byte % 8);
+        cr_assert(pwrite(fd, &c, 1, at) == 1);
+    }
+    close(fd);
+}
+
+/* Whatever a map looks like, no byte is believed that was not written. */
+Test(writer, damaged_maps)
+{
+    struct digest d;
+    const size_t len = 4 * MIB + 5;
+    unsigned char *bytes = make_bytes(len, 5, &d);
+    for (unsigned i = 0; i < 200; i++) {
+        struct store *s = open_store();
+        struct blob_writer *w = open_writer(s, &d, len);
+        write_range(w, bytes, 0, MIB, MIB);
+        write_range(w, bytes, 2 * MIB, 3 * MIB, MIB);
+        writer_close(w, true);
+        store_close(s);
+        damage_maps(4 * MIB + 4096, i);
+        s = open_store();
+        w = open_writer(s, &d, len);
+        uint64_t first, end;
+        cr_assert(writer_resumed(w) == MIB);
+        if (writer_resumed_part(w, 0, &first, &end))
+            cr_assert(first == 2 * MIB && end == 3 * MIB &&
+                      !writer_resumed_part(w, 1, &first, &end));
+        writer_close(w, false);
+        store_close(s);
+    }
+    free(bytes);
+}
+
+Test(writer, a_partial_of_another_size)
+{
+    struct store *s = open_store();
+    struct digest d;
+    unsigned char *bytes = make_bytes(3 * MIB, 5, &d);
+    struct blob_writer *w = open_writer(s, &d, 3 * MIB);
+    write_range(w, bytes, 0, MIB, MIB);
+    write_range(w, bytes, 2 * MIB, 3 * MIB, MIB);
+    writer_close(w, true);
+    w = open_writer(s, &d, 3 * MIB - 1);
+    expect_parts(w, 0, NULL, 0);
+    cr_assert(store_mismatch_left(s, &d) > 0);
+    write_range(w, bytes, 0, 7, 7);
+    writer_close(w, true);
+    w = open_writer(s, &d, 3 * MIB);
+    expect_parts(w, 7, NULL, 0);
+    writer_close(w, false);
+    store_close(s);
+    free(bytes);
 }
 
 Test(writer, close_without_keep_removes)
@@ -231,7 +361,8 @@ Test(writer, restart_forgets)
     struct digest d;
     unsigned char *bytes = make_bytes(8 * MIB, 7, &d), *wrong = calloc(1, 8 * MIB);
     struct blob_writer *w = open_writer(s, &d, 8 * MIB);
-    write_range(w, wrong, 0, 8 * MIB, MIB);
+    write_range(w, wrong, 0, 6 * MIB, MIB);
+    write_range(w, wrong, 7 * MIB, 8 * MIB, MIB);
     cr_assert(writer_restart(w, NULL) == 0);
     cr_assert(writer_resumed(w) == 0);
     char c;
