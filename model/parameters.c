@@ -361,7 +361,8 @@ void parameters_end(struct parameter_count *c, const struct quantization *q)
     else
         snprintf(packed, sizeof(packed), "sum of the shapes");
     if (c->left_out)
-        snprintf(left, sizeof(left), "; %" PRIu64 " scales and the like left out", c->left_out);
+        snprintf(left, sizeof(left), "; %" PRIu64 " scale%s and the like left out", c->left_out,
+                 c->left_out == 1 ? "" : "s");
     snprintf(c->rule, sizeof(c->rule), "%s%s%s%s", method, packed, left,
              quantized && c->unpacked && hub_differs(q) ? " (the Hub shows stored)" : "");
 }

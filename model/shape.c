@@ -159,14 +159,16 @@ void shape_describe(struct model_shape *s)
         const struct layer_shape *sample = c.sample[table[i].kind];
         if (!sample)
             continue;
-        put(&t, "; %" PRIu32 " layers %s", c.kind[table[i].kind], table[i].text);
+        put(&t, "; %" PRIu32 " layer%s %s", c.kind[table[i].kind],
+            c.kind[table[i].kind] == 1 ? "" : "s", table[i].text);
         if (sample->window)
             put(&t, " %" PRIu32, sample->window);
     }
     if (c.with_state)
-        put(&t, "; %" PRIu32 " of them keep a state too", c.with_state);
+        put(&t, "; %" PRIu32 " of them with a state too", c.with_state);
     if (c.with_rows)
-        put(&t, "; %" PRIu32 " of them keep compressed rows of the whole context too", c.with_rows);
+        put(&t, "; %" PRIu32 " of them with compressed rows of the whole context too", c.with_rows);
     if (s->cross_layers)
-        put(&t, "; %" PRIu32 " layers attend to an encoder", s->cross_layers);
+        put(&t, "; %" PRIu32 " layer%s to an encoder", s->cross_layers,
+            s->cross_layers == 1 ? " attends" : "s attend");
 }

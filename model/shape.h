@@ -50,7 +50,7 @@ struct shape_family {
     const char *type;
     uint32_t layers, heads, kv_heads, hidden, head_dim;
     enum window_rule rule;
-    uint32_t period, window;
+    uint32_t period, window, context;
 };
 /* By model_type, without "_text" at its end. Never NULL: an unknown type gets a row of zeros and
  * WINDOW_UNKNOWN. */
@@ -66,6 +66,7 @@ struct shape_config {
     struct model_shape *shape;
     uint32_t heads, kv_heads, key_dim, value_dim;
     uint32_t latent;    /* elements of a latent row; 0 = no latent attention */
+    char assumed[256];  /* "key value, ..." that the configuration does not state */
     uint32_t ratios[2]; /* tokens of a compressed row: sparse layers, heavily compressed ones */
 };
 
@@ -77,6 +78,9 @@ int config_number(const struct json *at, const char *const *keys, size_t n, uint
 int config_number_or(const struct json *at, const char *key, uint64_t otherwise, uint64_t max,
                      uint64_t *ret, struct error *err);
 const char *config_text(const struct json *at, const char *key);
+
+/* Notes that a key is absent, and that the family's default stands for it. */
+void config_assume(struct shape_config *c, const char *key, uint64_t value);
 
 /* Sets kind and window of each layer. */
 int shape_config_kinds(struct shape_config *c, struct error *err);

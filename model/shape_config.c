@@ -52,6 +52,13 @@ const char *config_text(const struct json *at, const char *key)
     return json_str(json_get(at, key));
 }
 
+void config_assume(struct shape_config *c, const char *key, uint64_t value)
+{
+    size_t used = strlen(c->assumed);
+    snprintf(c->assumed + used, sizeof(c->assumed) - used, "%s%s %" PRIu64, used ? ", " : "", key,
+             value);
+}
+
 /* Numbers that are only shown: whatever is odd about them is no reason to refuse. */
 static uint64_t shown_number(const struct shape_config *c, const char *const *keys, size_t n)
 {
@@ -197,8 +204,7 @@ static int number_or_default(struct shape_config *c, const char *const *keys, si
     if (rc < 0)
         return -1;
     if (rc == 0 && otherwise)
-        shape_note(c->shape, "%s is not stated: %" PRIu32 ", the default of %s", keys[0], otherwise,
-                   c->family->type);
+        config_assume(c, keys[0], otherwise);
     *ret = (uint32_t)value;
     return 0;
 }
@@ -241,8 +247,7 @@ static int read_kv_heads(struct shape_config *c, struct error *err)
         value = c->heads;
     else if (rc == 0 && c->family->kv_heads) {
         value = c->family->kv_heads;
-        shape_note(c->shape, "num_key_value_heads is not stated: %" PRIu64 ", the default of %s",
-                   value, c->family->type);
+        config_assume(c, keys[0], value);
     }
     c->kv_heads = value ? (uint32_t)value : c->heads;
     return 0;
@@ -261,8 +266,7 @@ static int read_head_dim(struct shape_config *c, struct error *err)
     rc = dim > 0;
     if (rc == 0 && c->family->head_dim && !json_get(c->at, keys[0])) {
         dim = c->family->head_dim;
-        shape_note(c->shape, "head_dim is not stated: %" PRIu64 ", the default of %s", dim,
-                   c->family->type);
+        config_assume(c, keys[0], dim);
     } else if (rc == 0 && c->shape->hidden && c->heads) {
         dim = c->shape->hidden * (is_zamba ? 2 : 1) / c->heads;
     }
@@ -343,6 +347,10 @@ static void read_shown(struct shape_config *c)
     uint64_t n = shown_number(c, experts, ARRAY_LEN(experts));
     uint64_t k = shown_number(c, used, ARRAY_LEN(used));
     c->shape->context = shown_number(c, context, ARRAY_LEN(context));
+    if (!c->shape->context && c->family->context) {
+        c->shape->context = c->family->context;
+        config_assume(c, context[0], c->family->context);
+    }
     c->shape->vocabulary = shown_number(c, vocabulary, ARRAY_LEN(vocabulary));
     c->shape->experts = n <= UINT32_MAX ? (uint32_t)n : 0;
     c->shape->experts_used = k <= n ? (uint32_t)k : 0;
@@ -436,6 +444,9 @@ static int read_shape(struct shape_config *c, struct error *err)
         c->shape->cross_kv_heads = c->kv_heads;
         c->shape->cross_dim = c->key_dim;
     }
+    if (c->assumed[0])
+        shape_note(c->shape, "not stated, so as %s has it by default: %s", c->family->type,
+                   c->assumed);
     shape_describe(c->shape);
     return 0;
 }

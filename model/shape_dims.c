@@ -338,7 +338,7 @@ static int set_shared(struct shape_config *c, struct error *err)
                          err) < 0)
         return -1;
     if (gemma3n && !json_get(c->at, "num_kv_shared_layers"))
-        shape_note(c->shape, "num_kv_shared_layers is not stated: 15, the default of gemma3n");
+        config_assume(c, "num_kv_shared_layers", 15);
     if (n > c->shape->n_layers)
         return err_set(err, ERR_INVALID,
                        "config.json: num_kv_shared_layers %" PRIu64 " of %" PRIu32 " layers", n,

@@ -42,8 +42,7 @@ static int read_window(struct shape_config *c, uint32_t *ret, struct error *err)
                c->family->rule != WINDOW_CHUNKS &&
                (c->family->rule != WINDOW_UPPER || json_is_true(used))) {
         window = c->family->window;
-        shape_note(c->shape, "sliding_window is not stated: %" PRIu64 ", the default of %s", window,
-                   c->family->type);
+        config_assume(c, keys[0], window);
     }
     *ret = (uint32_t)window;
     return 0;

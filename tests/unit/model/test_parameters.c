@@ -61,7 +61,7 @@ Test(parameters, plain)
         {"ids", "U8", 7, 7},
     };
     check("{\"model_type\":\"llama\"}", rows, ARRAY_LEN(rows),
-          "sum of the shapes; 1 scales and the like left out");
+          "sum of the shapes; 1 scale and the like left out");
 }
 
 Test(parameters, gptq_and_awq)
@@ -109,7 +109,7 @@ Test(parameters, fp8)
     check("{\"quantization_config\":{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}}", rows,
           ARRAY_LEN(rows), "fp8: packed weights x 2; 2 scales and the like left out");
     check("{\"quantization_config\":{\"quant_method\":\"fp8\"}}", rows + 2, 3,
-          "fp8: sum of the shapes; 1 scales and the like left out");
+          "fp8: sum of the shapes; 1 scale and the like left out");
 }
 
 Test(parameters, bitsandbytes_and_mxfp4)
@@ -136,7 +136,7 @@ Test(parameters, bitsandbytes_and_mxfp4)
     check("{\"quantization_config\":{\"quant_method\":\"mxfp4\",\"modules_to_not_convert\":"
           "[\"model.layers.*.self_attn\",\"lm_head\"]}}",
           mxfp4, ARRAY_LEN(mxfp4),
-          "mxfp4 4 bit: packed weights x 2; 1 scales and the like left out");
+          "mxfp4 4 bit: packed weights x 2; 1 scale and the like left out");
 }
 
 Test(parameters, compressed_tensors)
@@ -220,9 +220,9 @@ Test(parameters, where_the_hub_counts_bytes)
         torchao, ARRAY_LEN(torchao),
         "torchao 4 bit: packed weights x 2; 2 scales and the like left out (the Hub shows stored)");
     check("{\"quantization_config\":{\"quant_method\":\"bitnet\"}}", bitnet, 2,
-          "bitnet: packed weights x 4; 1 scales and the like left out (the Hub shows stored)");
+          "bitnet: packed weights x 4; 1 scale and the like left out (the Hub shows stored)");
     check("{\"quantization_config\":{\"bits\":4}}", bitnet + 1, 1,
-          "unstated 4 bit: sum of the shapes; 1 scales and the like left out");
+          "unstated 4 bit: sum of the shapes; 1 scale and the like left out");
 }
 
 Test(parameters, other_formats_count_elements)

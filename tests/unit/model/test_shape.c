@@ -220,7 +220,10 @@ Test(shape, nested_configurations)
     cr_expect_eq(s.n_layers, 34);
     cr_expect(s.layers[0].kind == LAYER_WINDOW && s.layers[0].kv_heads == 4 &&
               s.layers[0].key_dim == 256 && s.layers[0].window == 1024);
-    cr_expect(strstr(s.notes, "num_attention_heads is not stated: 8"), "%s", s.notes);
+    cr_expect_eq(s.context, 131072);
+    cr_expect_str_eq(s.notes,
+                     "not stated, so as gemma3 has it by default: num_attention_heads 8, "
+                     "num_key_value_heads 4, head_dim 256, max_position_embeddings 131072");
     shape_done(&s);
     shape_read("{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"llama\","
                "\"max_position_embeddings\":4096,\"vocab_size\":32064}}",
