@@ -2,6 +2,8 @@
  * reference reader (safetensors/src/tensor.rs), and a few more: a tensor's name is given once, has
  * no NUL, and its entry is an object. */
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,11 +242,49 @@ static int read_header(struct parse *p, struct error *err)
     return more < 0 ? -1 : json_scan_end(s, err);
 }
 
+/* Names are sorted by a hash first, so that little is moved and compared; equal hashes by the names
+ * themselves, so that no choice of names makes it slow. */
+struct hashed {
+    uint64_t hash;
+    const struct tensor *tensor;
+};
+
+static uint64_t hash_of(const struct tensor *t)
+{
+    uint64_t h = t->name_len;
+    for (uint32_t i = 0; i < t->name_len; i++)
+        h = (h ^ (unsigned char)t->name[i]) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
 static int compare_names(const void *pa, const void *pb)
 {
-    const struct tensor *a = pa, *b = pb;
+    const struct hashed *x = pa, *y = pb;
+    const struct tensor *a = x->tensor, *b = y->tensor;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
     int c = name_compare(a->name, a->name_len, b->name, b->name_len);
     return c ? c : (a->at > b->at) - (a->at < b->at);
+}
+
+/* Of the names that are there again, the one that comes first in the file. */
+static int find_twice(const struct parse *p, const struct tensor **ret, struct error *err)
+{
+    _cleanup_free_ struct hashed *all = calloc(p->n + 1, sizeof(*all));
+    if (!all)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu names", p->n);
+    for (size_t i = 0; i < p->n; i++)
+        all[i] = (struct hashed){hash_of(&p->tensors[i]), &p->tensors[i]};
+    if (p->n)
+        qsort(all, p->n, sizeof(*all), compare_names);
+    for (size_t i = 1; i < p->n; i++) {
+        const struct tensor *a = all[i - 1].tensor, *b = all[i].tensor;
+        if (all[i - 1].hash == all[i].hash &&
+            name_compare(a->name, a->name_len, b->name, b->name_len) == 0 &&
+            (!*ret || b->at < (*ret)->at))
+            *ret = b;
+    }
+    return 0;
 }
 
 static int compare_offsets(const void *pa, const void *pb)
@@ -261,14 +301,8 @@ static int check_names(struct parse *p, struct error *err)
 {
     const struct tensor *twice = NULL;
     char quoted[NAME_QUOTED_MAX];
-    if (p->n)
-        qsort(p->tensors, p->n, sizeof(*p->tensors), compare_names);
-    for (size_t i = 1; i < p->n; i++) {
-        const struct tensor *a = &p->tensors[i - 1], *b = &p->tensors[i];
-        if (name_compare(a->name, a->name_len, b->name, b->name_len) == 0 &&
-            (!twice || b->at < twice->at))
-            twice = b;
-    }
+    if (find_twice(p, &twice, err) < 0)
+        return -1;
     if (twice)
         return err_set(err, ERR_INVALID, "tensor %s is there twice, again at byte %" PRIu64,
                        name_quote(twice->name, twice->name_len, quoted), twice->at);
@@ -279,37 +313,48 @@ static int check_names(struct parse *p, struct error *err)
     return 0;
 }
 
+/* What is wrong with a tensor is said here, and its name quoted only then. */
+static int wrong_tensor(const struct tensor *t, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int wrong_tensor(const struct tensor *t, struct error *err, const char *format, ...)
+{
+    char quoted[NAME_QUOTED_MAX], text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return err_set(err, ERR_INVALID, "tensor %s (byte %" PRIu64 "): %s",
+                   name_quote(t->name, t->name_len, quoted), t->at, text);
+}
+
 /* One tensor against its place: it begins where the one before it ended. */
 static int check_tensor(struct parse *p, const struct tensor *t, uint64_t place, struct error *err)
 {
-    char q[NAME_QUOTED_MAX];
     uint64_t bits;
-    name_quote(t->name, t->name_len, q);
     if (t->begin != place || t->end < t->begin)
-        return err_set(err, ERR_INVALID,
-                       "tensor %s (byte %" PRIu64 "): data_offsets [%" PRIu64 ", %" PRIu64
-                       "] do not follow the tensor before it, which ends at %" PRIu64,
-                       q, t->at, t->begin, t->end, place);
+        return wrong_tensor(t, err,
+                            "data_offsets [%" PRIu64 ", %" PRIu64
+                            "] do not follow the tensor before it, which ends at %" PRIu64,
+                            t->begin, t->end, place);
     if (t->overflow || __builtin_mul_overflow(t->elements, dtypes[t->dtype].bits, &bits))
-        return err_set(err, ERR_INVALID,
-                       "tensor %s (byte %" PRIu64 "): its shape does not fit 64 bits", q, t->at);
+        return wrong_tensor(t, err, "its shape does not fit 64 bits");
     if (bits % 8)
-        return err_set(err, ERR_INVALID,
-                       "tensor %s (byte %" PRIu64 "): %" PRIu64
-                       " elements of %s do not fill whole bytes",
-                       q, t->at, t->elements, dtypes[t->dtype].name);
+        return wrong_tensor(t, err, "%" PRIu64 " elements of %s do not fill whole bytes",
+                            t->elements, dtypes[t->dtype].name);
     if (bits / 8 != t->end - t->begin)
-        return err_set(err, ERR_INVALID,
-                       "tensor %s (byte %" PRIu64 "): its shape takes %" PRIu64
-                       " bytes, its data_offsets %" PRIu64,
-                       q, t->at, bits / 8, t->end - t->begin);
+        return wrong_tensor(t, err, "its shape takes %" PRIu64 " bytes, its data_offsets %" PRIu64,
+                            bits / 8, t->end - t->begin);
     return weights_count(&p->w, dtypes[t->dtype].name, 1, t->elements, bits / 8, err);
 }
 
 static int check_tensors(struct parse *p, uint64_t file_size, struct error *err)
 {
     uint64_t place = 0, data = file_size - p->w.header_bytes;
-    if (p->n)
+    size_t sorted = 1; /* most writers keep them in their order */
+    while (sorted < p->n && compare_offsets(&p->tensors[sorted - 1], &p->tensors[sorted]) < 0)
+        sorted++;
+    if (sorted < p->n)
         qsort(p->tensors, p->n, sizeof(*p->tensors), compare_offsets);
     for (size_t i = 0; i < p->n; i++) {
         if (check_tensor(p, &p->tensors[i], place, err) < 0)
@@ -327,6 +372,14 @@ static int check_tensors(struct parse *p, uint64_t file_size, struct error *err)
 static int check_utf8(const unsigned char *p, size_t n, struct error *err)
 {
     for (size_t i = 0; i < n;) {
+        uint64_t eight;
+        if (n - i >= sizeof(eight)) { /* nearly all of a header is ASCII */
+            memcpy(&eight, p + i, sizeof(eight));
+            if (!(eight & 0x8080808080808080u)) {
+                i += sizeof(eight);
+                continue;
+            }
+        }
         unsigned step = utf8_sequence(p + i, n - i);
         if (!step)
             return err_set(err, ERR_INVALID, "the header has invalid UTF-8 at byte %zu", i + 8);
