@@ -1,6 +1,7 @@
 #include "model/modelpack.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,10 +143,10 @@ static int compare_notes(const void *pa, const void *pb)
 }
 
 /* Files that could not be inspected, by path: org.weighbridge.uninspected.001 and on. */
-static int put_notes(struct strbuf *b, const struct modelpack_input *in, bool bad_json,
-                     struct error *err)
+static int put_notes(struct strbuf *b, const struct modelpack_input *in,
+                     const struct modelpack_unread *unread, struct error *err)
 {
-    size_t n = in->n_notes + (bad_json ? 1 : 0);
+    size_t n = in->n_notes + unread->n;
     if (!n)
         return 0;
     _cleanup_free_ struct modelpack_note *notes = calloc(n, sizeof(*notes));
@@ -153,8 +154,8 @@ static int put_notes(struct strbuf *b, const struct modelpack_input *in, bool ba
         return err_set(err, ERR_NOMEM, "out of memory for %zu notes", n);
     if (in->n_notes)
         memcpy(notes, in->notes, in->n_notes * sizeof(*notes));
-    if (bad_json)
-        notes[n - 1] = (struct modelpack_note){"config.json", "it is not a JSON object"};
+    if (unread->n)
+        memcpy(notes + in->n_notes, unread->notes, unread->n * sizeof(*notes));
     qsort(notes, n, sizeof(*notes), compare_notes);
     for (size_t i = 0; i < n && i < NOTES_MAX; i++) {
         _cleanup_strbuf_ struct strbuf key = STRBUF_INIT, text = STRBUF_INIT;
@@ -174,20 +175,103 @@ static int put_notes(struct strbuf *b, const struct modelpack_input *in, bool ba
     return 0;
 }
 
-/* Keys in their order of bytes, as Go writes a map. */
-static int put_annotations(struct strbuf *b, const struct modelpack_input *in, bool bad_json,
-                           struct error *err)
+/* ---- what schedulers read: packager 2 ---- */
+
+#define NAMESPACE "org.weighbridge.model."
+
+static void put_count(struct strbuf *b, const char *key, uint64_t n)
 {
-    char label[QUANT_LABEL_MAX];
+    if (!n)
+        return;
+    json_put_key(b, key);
+    strbuf_printf(b, "\"%" PRIu64 "\"", n);
+}
+
+static void put_document(struct strbuf *b, const char *key, struct strbuf *text)
+{
+    put_text(b, key, strbuf_str(text));
+    b->failed = b->failed || text->failed;
+}
+
+static void put_number(struct strbuf *b, const char *key, uint64_t n)
+{
+    json_put_key(b, key);
+    json_put_u64(b, n);
+}
+
+static void put_types(struct strbuf *b, const struct weights *w)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    if (!w->n_types)
+        return;
+    strbuf_putc(&text, '{');
+    for (size_t i = 0; i < w->n_types; i++) {
+        const struct dtype_total *t = &w->types[i];
+        json_put_key(&text, t->name);
+        strbuf_putc(&text, '{');
+        put_number(&text, "tensors", t->tensors);
+        put_number(&text, "elements", t->elements);
+        put_number(&text, "bytes", t->bytes);
+        strbuf_putc(&text, '}');
+    }
+    strbuf_putc(&text, '}');
+    put_document(b, NAMESPACE "dtypes+json", &text);
+}
+
+static void put_cache(struct strbuf *b, const struct modelpack_model *m)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    strbuf_putc(&text, '{');
+    put_text(&text, "type", "f16");
+    put_number(&text, "tokenBytes", m->token_bytes);
+    if (m->window_token_bytes) {
+        put_number(&text, "windowTokenBytes", m->window_token_bytes);
+        put_number(&text, "window", m->window);
+    }
+    if (m->sequence_bytes)
+        put_number(&text, "sequenceBytes", m->sequence_bytes);
+    put_text(&text, "rule", m->cache_rule);
+    strbuf_putc(&text, '}');
+    put_document(b, NAMESPACE "kv-cache+json", &text);
+}
+
+static void put_model(struct strbuf *b, const struct modelpack_input *in)
+{
+    static const struct modelpack_model nothing;
+    const struct modelpack_model *m = in->model ? in->model : &nothing;
+    put_count(b, NAMESPACE "context-length", m->context);
+    if (in->weights)
+        put_types(b, in->weights);
+    if (m->has_cache) {
+        put_count(b, NAMESPACE "kv-bytes-per-token", m->token_bytes + m->window_token_bytes);
+        put_cache(b, m);
+    }
+    put_count(b, NAMESPACE "parameters", m->parameters);
+    if (m->parameters)
+        put_text(b, NAMESPACE "parameters-rule", m->parameters_rule);
+    if (in->weights) {
+        put_count(b, NAMESPACE "tensor-bytes", in->weights->tensor_bytes);
+        put_count(b, NAMESPACE "tensors", in->weights->tensors);
+    }
+}
+
+/* Keys in their order of bytes, as Go writes a map. */
+static int put_annotations(struct strbuf *b, const struct modelpack_input *in,
+                           const struct modelpack_unread *unread, struct error *err)
+{
+    char label[QUANT_LABEL_MAX], packager[16];
     json_put_key(b, "annotations");
     strbuf_putc(b, '{');
     put_text(b, "org.weighbridge.hub.commit", in->commit);
     put_text(b, "org.weighbridge.hub.repository", in->repo_id);
-    put_text(b, "org.weighbridge.packager", MODELPACK_PACKAGER);
+    if (in->packager > 1)
+        put_model(b, in);
+    snprintf(packager, sizeof(packager), "%u", in->packager);
+    put_text(b, "org.weighbridge.packager", packager);
     if (in->quant) /* in one spelling: q4_k_m and Q4_K_M are the same selection */
         put_text(b, "org.weighbridge.selection",
                  quant_label_parse(in->quant, label) ? label : in->quant);
-    if (put_notes(b, in, bad_json, err) < 0)
+    if (put_notes(b, in, unread, err) < 0)
         return -1;
     strbuf_putc(b, '}');
     return 0;
@@ -195,7 +279,8 @@ static int put_annotations(struct strbuf *b, const struct modelpack_input *in, b
 
 static int put_manifest(struct strbuf *b, const struct modelpack_input *in,
                         const struct modelpack_file *const *layers, const struct digest *config,
-                        uint64_t config_size, bool bad_json, struct error *err)
+                        uint64_t config_size, const struct modelpack_unread *unread,
+                        struct error *err)
 {
     strbuf_puts(b, "{\"schemaVersion\":2");
     put_text(b, "mediaType", MODELPACK_MANIFEST_TYPE);
@@ -209,7 +294,7 @@ static int put_manifest(struct strbuf *b, const struct modelpack_input *in,
     for (size_t i = 0; i < in->n_files; i++)
         put_layer(b, layers[i]);
     strbuf_putc(b, ']');
-    if (put_annotations(b, in, bad_json, err) < 0)
+    if (put_annotations(b, in, unread, err) < 0)
         return -1;
     strbuf_putc(b, '}');
     if (strbuf_failed(b))
@@ -222,25 +307,25 @@ static int put_manifest(struct strbuf *b, const struct modelpack_input *in,
     return 0;
 }
 
-int modelpack_build(const struct modelpack_input *in, struct strbuf *ret_config,
-                    struct digest *ret_config_digest, struct strbuf *ret_manifest,
-                    struct digest *ret_manifest_digest, struct error *err)
+static int build(const struct modelpack_input *in, struct strbuf *ret_config,
+                 struct digest *ret_config_digest, struct strbuf *ret_manifest,
+                 struct digest *ret_manifest_digest, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf config = STRBUF_INIT, manifest = STRBUF_INIT;
     struct digest config_digest, manifest_digest;
-    bool bad_json;
+    struct modelpack_unread unread;
     if (in->n_files == 0 || !in->repo_id[0] || in->repo_id[strlen(in->repo_id) - 1] == '/')
         return err_set(err, ERR_INVALID, "a manifest needs a repository's name and one file");
     _cleanup_free_ const struct modelpack_file **layers = calloc(in->n_files, sizeof(*layers));
     if (!layers)
         return err_set(err, ERR_NOMEM, "out of memory for %zu layers", in->n_files);
     if (order_files(in, layers, err) < 0 ||
-        modelpack_put_config(in, layers, &config, &bad_json, err) < 0)
+        modelpack_put_config(in, layers, &config, &unread, err) < 0)
         return -1;
     if (strbuf_failed(&config))
         return err_set(err, ERR_NOMEM, "out of memory for the config of %zu files", in->n_files);
     if (digest_of(DIGEST_SHA256, config.data, config.len, &config_digest, err) < 0 ||
-        put_manifest(&manifest, in, layers, &config_digest, config.len, bad_json, err) < 0 ||
+        put_manifest(&manifest, in, layers, &config_digest, config.len, &unread, err) < 0 ||
         digest_of(DIGEST_SHA256, manifest.data, manifest.len, &manifest_digest, err) < 0)
         return -1;
     strbuf_put(ret_config, config.data, config.len);
@@ -250,4 +335,16 @@ int modelpack_build(const struct modelpack_input *in, struct strbuf *ret_config,
     *ret_config_digest = config_digest;
     *ret_manifest_digest = manifest_digest;
     return 0;
+}
+
+int modelpack_build(const struct modelpack_input *in, struct strbuf *ret_config,
+                    struct digest *ret_config_digest, struct strbuf *ret_manifest,
+                    struct digest *ret_manifest_digest, struct error *err)
+{
+    struct modelpack_input one = *in;
+    if (!one.packager)
+        one.packager = MODELPACK_PACKAGERS;
+    if (one.packager > MODELPACK_PACKAGERS)
+        return err_set(err, ERR_INTERNAL, "there is no packager %u", one.packager);
+    return build(&one, ret_config, ret_config_digest, ret_manifest, ret_manifest_digest, err);
 }

@@ -4,6 +4,7 @@
 #ifndef WB_MODEL_MODELPACK_H
 #define WB_MODEL_MODELPACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,8 @@
 
 /* What the same commit gives must never change for one packager version; a new version is added
  * beside the old ones. Written into the annotation org.weighbridge.packager. */
-#define MODELPACK_PACKAGER "1"
+#define MODELPACK_PACKAGER "2"
+#define MODELPACK_PACKAGERS 2u /* 1 up to this one can be written */
 
 enum modelpack_kind { /* in the order of the layers */
                       MODELPACK_WEIGHT_CONFIG,
@@ -42,7 +44,18 @@ struct modelpack_note {
     const char *reason;
 };
 
+/* What the weights and the configuration together say of the model; packager 2. */
+struct modelpack_model {
+    uint64_t parameters; /* by the rule (model/parameters.h); 0 = not known */
+    char parameters_rule[120];
+    uint64_t context; /* tokens; 0 = not known */
+    bool has_cache;   /* what follows: of a 16 bit float cache (model/kv_cache.h) */
+    uint64_t token_bytes, window_token_bytes, window, sequence_bytes;
+    char cache_rule[200];
+};
+
 struct modelpack_input {
+    unsigned packager;   /* 0 = the newest */
     const char *repo_id; /* "Org/Name" or "name", the Hub's own spelling */
     const char *commit;
     const char *quant; /* the selection's label, NULL = whole repository */
@@ -52,15 +65,19 @@ struct modelpack_input {
         *weights;            /* the sum over the selected weight files, NULL = nothing known */
     const char *config_json; /* text of the root config.json, NULL when there is none */
     size_t config_json_len;
+    /* packager 2: */
+    const struct modelpack_model *model; /* NULL = nothing known */
+    const char *card;                    /* text of the root README.md, NULL when there is none */
+    size_t card_len;
     const struct modelpack_note *notes;
     size_t n_notes;
 };
 
 /* Appends the config blob and gives its digest, then the manifest that names it (docs/modelpack.md
- * says what stands in them). Files and notes may come in any order. A config.json that cannot be
- * read fails nothing: what it would have said is left out, and a note says so. ERR_TOO_LARGE: the
- * manifest would be over 4 MiB, which clients refuse. ERR_INVALID: no files, a path twice, or one
- * that clients must not join to a folder of theirs. */
+ * says what stands in them). Files and notes may come in any order. A config.json or a model card
+ * that cannot be read fails nothing: what it would have said is left out, and a note says so.
+ * ERR_TOO_LARGE: the manifest would be over 4 MiB, which clients refuse. ERR_INVALID: no files, a
+ * path twice, or one that clients must not join to a folder of theirs. */
 int modelpack_build(const struct modelpack_input *in, struct strbuf *ret_config,
                     struct digest *ret_config_digest, struct strbuf *ret_manifest,
                     struct digest *ret_manifest_digest, struct error *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/card.h"
 #include "model/select.h"
 
 #define SOURCE_URL                                                                                 \
@@ -16,6 +17,7 @@
 struct facts {
     const char *architecture, *family, *quantization;
     enum weights_format format;
+    const struct model_card *card; /* NULL: packager 1 knows none */
     char size[MODELPACK_SIZE_MAX];
     char precision[256];
     char label[QUANT_LABEL_MAX];
@@ -296,11 +298,99 @@ static void put_member(struct strbuf *b, const char *key, const char *text)
     json_put_string(b, text);
 }
 
+/* ---- from the model card: packager 2 ---- */
+
+static void put_texts(struct strbuf *b, const char *key, const char *const *texts)
+{
+    if (!texts[0])
+        return;
+    json_put_key(b, key);
+    strbuf_putc(b, '[');
+    for (size_t i = 0; texts[i]; i++) {
+        json_put_separator(b);
+        json_put_string(b, texts[i]);
+    }
+    strbuf_putc(b, ']');
+}
+
+/* The specification has room for two letters only. */
+static bool is_language(const char *s)
+{
+    return strlen(s) == 2 && s[0] >= 'a' && s[0] <= 'z' && s[1] >= 'a' && s[1] <= 'z';
+}
+
+static bool has_tag(const struct model_card *c, const char *const *tags, size_t n)
+{
+    for (size_t i = 0; i < c->tags.n; i++)
+        if (in_list(c->tags.items[i], tags, n))
+            return true;
+    return false;
+}
+
+static void put_true(struct strbuf *b, const char *key, bool value)
+{
+    if (!value)
+        return;
+    json_put_key(b, key);
+    strbuf_puts(b, "true");
+}
+
+static void put_capabilities(const struct model_card *c, struct strbuf *b)
+{
+    static const char *const reasoning[] = {"reasoning", "thinking", "chain-of-thought"};
+    static const char *const tools[] = {"tool-use", "tool-calling", "function-calling", "tool_use",
+                                        "function_calling"};
+    static const char *const reward[] = {"reward-model", "reward_model"};
+    const char *inputs[4] = {NULL}, *outputs[4] = {NULL}, *languages[CARD_ITEMS_MAX + 1];
+    size_t n = 0;
+    for (size_t i = 0; i < c->languages.n; i++)
+        if (is_language(c->languages.items[i]))
+            languages[n++] = c->languages.items[i];
+    languages[n] = NULL;
+    if (c->pipeline_tag)
+        card_task(c->pipeline_tag, inputs, outputs);
+    put_texts(b, "inputTypes", inputs);
+    put_texts(b, "languages", languages);
+    put_texts(b, "outputTypes", outputs);
+    put_true(b, "reasoning", has_tag(c, reasoning, ARRAY_LEN(reasoning)));
+    put_true(b, "reward", has_tag(c, reward, ARRAY_LEN(reward)));
+    put_true(b, "toolUsage", has_tag(c, tools, ARRAY_LEN(tools)));
+}
+
+static void put_licenses(const struct model_card *c, struct strbuf *b)
+{
+    char spdx[CARD_SPDX_MAX];
+    bool first = true;
+    for (size_t i = 0; i < c->licenses.n; i++) {
+        if (!card_spdx(c->licenses.items[i], c->license_name, spdx)[0])
+            continue;
+        if (first) {
+            json_put_key(b, "licenses");
+            strbuf_putc(b, '[');
+        }
+        first = false;
+        json_put_separator(b);
+        json_put_string(b, spdx);
+    }
+    if (!first)
+        strbuf_putc(b, ']');
+}
+
 static void put_config(const struct facts *f, struct strbuf *b)
 {
+    _cleanup_strbuf_ struct strbuf capabilities = STRBUF_INIT;
+    strbuf_putc(&capabilities, '{');
+    if (f->card)
+        put_capabilities(f->card, &capabilities);
     json_put_key(b, "config");
     strbuf_putc(b, '{');
     put_member(b, "architecture", f->architecture);
+    if (capabilities.len > 1) {
+        json_put_key(b, "capabilities");
+        strbuf_put(b, capabilities.data, capabilities.len);
+        strbuf_putc(b, '}');
+    }
+    b->failed = b->failed || capabilities.failed;
     put_member(b, "format", weights_format_name(f->format));
     put_member(b, "paramSize", f->size);
     put_member(b, "precision", f->precision);
@@ -315,6 +405,8 @@ static void put_descriptor(const struct modelpack_input *in, const struct facts 
     json_put_key(b, "descriptor");
     strbuf_putc(b, '{');
     put_member(b, "family", f->family);
+    if (f->card)
+        put_licenses(f->card, b);
     put_member(b, "name", slash ? slash + 1 : in->repo_id);
     put_member(b, "revision", in->commit);
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
@@ -340,32 +432,68 @@ static void put_modelfs(const struct modelpack_file *const *layers, size_t n, st
     strbuf_puts(b, "],\"type\":\"layers\"}");
 }
 
-int modelpack_put_config(const struct modelpack_input *in,
-                         const struct modelpack_file *const *layers, struct strbuf *b,
-                         bool *ret_bad_json, struct error *err)
+static int read_json(const struct modelpack_input *in, struct json **root, struct facts *f,
+                     struct modelpack_unread *unread, struct error *err)
 {
-    _cleanup_json_ struct json *root = NULL;
-    struct facts f = {.format = format_of(in)};
-    bool bad = false;
-    if (in->config_json) {
-        struct error e = ERROR_INIT;
-        if (json_parse(in->config_json, in->config_json_len, &root, &e) < 0 && e.code == ERR_NOMEM)
-            return err_set(err, e.code, "config.json: %s", e.text);
-        bad = !json_is_object(root);
-        if (!bad)
-            read_config_json(root, &f);
+    struct error e = ERROR_INIT;
+    if (!in->config_json)
+        return 0;
+    if (json_parse(in->config_json, in->config_json_len, root, &e) < 0 && e.code == ERR_NOMEM)
+        return err_set(err, e.code, "config.json: %s", e.text);
+    if (json_is_object(*root))
+        read_config_json(*root, f);
+    else
+        unread->notes[unread->n++] =
+            (struct modelpack_note){"config.json", "it is not a JSON object"};
+    return 0;
+}
+
+static int read_card(const struct modelpack_input *in, struct model_card *card, struct facts *f,
+                     struct modelpack_unread *unread, struct error *err)
+{
+    struct error e = ERROR_INIT;
+    if (!in->card || in->packager < 2)
+        return 0;
+    if (model_card_read(in->card, in->card_len, card, &e) == 0) {
+        f->card = card;
+        return 0;
     }
+    if (e.code == ERR_NOMEM)
+        return err_set(err, e.code, "README.md: %s", e.text);
+    snprintf(unread->card_reason, sizeof(unread->card_reason), "%s", e.text);
+    unread->notes[unread->n++] = (struct modelpack_note){"README.md", unread->card_reason};
+    return 0;
+}
+
+static void put_all(const struct modelpack_input *in, const struct modelpack_file *const *layers,
+                    struct facts *f, struct strbuf *b)
+{
     if (in->weights)
-        read_weights(in->weights, &f);
-    if (in->quant && quant_label_parse(in->quant, f.label))
-        f.quantization = f.label;
-    if (f.quantization && is_float_label(f.quantization))
-        f.quantization = NULL; /* not quantised: `precision` says it */
+        read_weights(in->weights, f);
+    if (in->packager > 1)
+        modelpack_param_size(in->model ? in->model->parameters : 0, f->size);
+    if (in->quant && quant_label_parse(in->quant, f->label))
+        f->quantization = f->label;
+    if (f->quantization && is_float_label(f->quantization))
+        f->quantization = NULL; /* not quantised: `precision` says it */
     strbuf_putc(b, '{');
-    put_config(&f, b);
-    put_descriptor(in, &f, b);
+    put_config(f, b);
+    put_descriptor(in, f, b);
     put_modelfs(layers, in->n_files, b);
     strbuf_putc(b, '}');
-    *ret_bad_json = bad;
+}
+
+int modelpack_put_config(const struct modelpack_input *in,
+                         const struct modelpack_file *const *layers, struct strbuf *b,
+                         struct modelpack_unread *ret_unread, struct error *err)
+{
+    _cleanup_json_ struct json *root = NULL;
+    _cleanup_(model_card_done) struct model_card card = {0};
+    struct facts f = {.format = format_of(in)};
+    *ret_unread = (struct modelpack_unread){0};
+    if (read_json(in, &root, &f, ret_unread, err) < 0 ||
+        read_card(in, &card, &f, ret_unread, err) < 0)
+        return -1;
+    put_all(in, layers, &f, b);
     return 0;
 }

@@ -4,11 +4,17 @@
 
 #include "model/modelpack.h"
 
-/* Appends the config blob. `layers` are the files in the order of the layers. *ret_bad_json: the
- * text of config.json could not be read, and what it would have said is left out. */
+/* Documents of the repository that could not be read: what they would have said is left out. */
+struct modelpack_unread {
+    struct modelpack_note notes[2];
+    size_t n;
+    char card_reason[100];
+};
+
+/* Appends the config blob. `layers` are the files in the order of the layers. */
 int modelpack_put_config(const struct modelpack_input *in,
                          const struct modelpack_file *const *layers, struct strbuf *b,
-                         bool *ret_bad_json, struct error *err);
+                         struct modelpack_unread *ret_unread, struct error *err);
 
 #define MODELPACK_SIZE_MAX 16
 /* "134.5M": one decimal, rounded half up; empty below 1000, which has no legal spelling. */

@@ -345,6 +345,26 @@ static bool hub_differs(const struct quantization *q)
            is_method(q, "bitnet") || is_method(q, "auto-round");
 }
 
+int parameters_merge(struct parameter_count *c, const struct parameter_count *one,
+                     struct error *err)
+{
+    struct parameter_count sum = *c;
+    if (__builtin_add_overflow(sum.stored, one->stored, &sum.stored) ||
+        __builtin_add_overflow(sum.logical, one->logical, &sum.logical))
+        return err_set(err, ERR_INVALID, "the model's parameters do not fit 64 bits");
+    sum.left_out += one->left_out;
+    if (one->unpacked) {
+        if (!sum.unpacked)
+            memcpy(sum.times, one->times, sizeof(sum.times));
+        sum.mixed =
+            sum.mixed || one->mixed ||
+            (uint64_t)sum.times[0] * one->times[1] != (uint64_t)sum.times[1] * one->times[0];
+        sum.unpacked += one->unpacked;
+    }
+    *c = sum;
+    return 0;
+}
+
 void parameters_end(struct parameter_count *c, const struct quantization *q)
 {
     char method[48] = "", packed[64] = "", left[48] = "";

@@ -58,6 +58,9 @@ struct parameter_count {
  * are for safetensors and pickles; in other formats an element is a parameter. */
 int parameters_add(struct parameter_count *c, const struct quantization *q,
                    enum weights_format format, const struct tensor_info *t, struct error *err);
+/* Adds the count of another file of the same model. ERR_INVALID on overflow; *c is untouched. */
+int parameters_merge(struct parameter_count *c, const struct parameter_count *one,
+                     struct error *err);
 /* After the last tensor: writes the rule. */
 void parameters_end(struct parameter_count *c, const struct quantization *q);
 

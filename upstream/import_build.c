@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/kv_cache.h"
+
 /* Everything that one build holds while it runs. */
 struct work_set {
     const struct build *build;
@@ -20,6 +22,7 @@ struct work_set {
     size_t n_links;
     struct strbuf config, manifest;
     struct digest config_digest, manifest_digest;
+    bool is_old;    /* documents of an earlier packager: no tag leads to them */
     bool by_policy; /* see struct outcome */
 };
 
@@ -139,9 +142,20 @@ static bool is_parsed_format(enum weights_format f)
     return f == WEIGHTS_SAFETENSORS || f == WEIGHTS_GGUF;
 }
 
+/* The configuration to the front: headers are counted by it. */
+static void put_config_first(struct work_set *w)
+{
+    for (size_t i = 1; i < w->n_wants; i++)
+        if (w->wants[i].is_config) {
+            struct want config = w->wants[i];
+            memmove(w->wants + 1, w->wants, i * sizeof(config));
+            w->wants[0] = config;
+        }
+}
+
 static int list_wants(struct work_set *w, struct error *err)
 {
-    w->wants = calloc(w->n_selected + 1, sizeof(*w->wants)); /* + a config.json not selected */
+    w->wants = calloc(w->n_selected + 2, sizeof(*w->wants)); /* + what is wanted unselected */
     if (!w->wants)
         return no_memory(err);
     for (size_t i = 0; i < w->list.n; i++) {
@@ -150,13 +164,16 @@ static int list_wants(struct work_set *w, struct error *err)
         struct want want = {
             .file = f,
             .is_layer = w->selected[i].selected,
-            .keep_text = strcmp(f->path, "config.json") == 0,
+            .is_config = strcmp(f->path, "config.json") == 0,
+            .is_card = strcmp(f->path, "README.md") == 0,
             .inspect =
                 w->selected[i].selected && is_parsed_format(format) ? format : WEIGHTS_UNKNOWN,
         };
-        if (want.keep_text || want.inspect != WEIGHTS_UNKNOWN || (want.is_layer && !f->has_lfs))
+        if (want.is_config || want.is_card || want.inspect != WEIGHTS_UNKNOWN ||
+            (want.is_layer && !f->has_lfs))
             w->wants[w->n_wants++] = want;
     }
+    put_config_first(w);
     return 0;
 }
 
@@ -203,7 +220,7 @@ static int read_all(struct work_set *w, struct error *err)
 
 /* The facts of the model, 0 when they are not known. Totals over a part of the files would be
  * wrong: a file that could not be inspected leaves them out. */
-static int sum_up(struct work_set *w, struct weights *ret, struct error *err)
+static int sum_up(struct work_set *w, struct model_facts *ret, struct error *err)
 {
     size_t n = 0;
     _cleanup_free_ struct sum_file *files = calloc(w->n_wants ? w->n_wants : 1, sizeof(*files));
@@ -214,9 +231,9 @@ static int sum_up(struct work_set *w, struct weights *ret, struct error *err)
         if (want->inspection == INSPECTION_FAILED)
             return 0;
         if (want->inspection == INSPECTION_DONE)
-            files[n++] = (struct sum_file){.path = want->file->path, .weights = want->weights};
+            files[n++] = (struct sum_file){.path = want->file->path, .facts = want->facts};
     }
-    return weights_sum(files, n, ret, err);
+    return facts_sum(files, n, ret, err);
 }
 
 static int list_files(struct work_set *w, struct error *err)
@@ -246,28 +263,82 @@ static int list_files(struct work_set *w, struct error *err)
     return 0;
 }
 
-static int write_documents(struct work_set *w, struct error *err)
+static const struct strbuf *text_of(const struct work_set *w, bool config)
+{
+    for (size_t i = 0; i < w->n_wants; i++)
+        if (w->wants[i].has_text && w->wants[i].is_config == config)
+            return &w->wants[i].text;
+    return NULL;
+}
+
+/* The rule by which the model's parameters were counted, over all files. */
+static int put_parameters(const struct model_facts *sum, const struct strbuf *config,
+                          struct modelpack_model *ret, struct error *err)
+{
+    struct quantization q = {0};
+    struct error e = ERROR_INIT;
+    struct parameter_count count = sum->parameters;
+    bool readable = config && quantization_read(strbuf_str(config), config->len, &q, &e) == 0;
+    parameters_end(&count, readable ? &q : NULL);
+    quantization_done(&q);
+    ret->parameters = count.logical;
+    memcpy(ret->parameters_rule, count.rule, sizeof(ret->parameters_rule));
+    return e.code == ERR_NOMEM ? err_set(err, e.code, "%s", e.text) : 0;
+}
+
+/* What weights and config.json say together. A safetensors file does not tell its model's shape,
+ * and what a GGUF says of itself is nearer to it than a config.json beside it. */
+static int describe(const struct model_facts *sum, const struct strbuf *config,
+                    struct modelpack_model *ret, struct error *err)
+{
+    struct model_shape shape = {0};
+    struct error e = ERROR_INIT;
+    int rc = 0;
+    memset(ret, 0, sizeof(*ret));
+    if (sum)
+        *ret = sum->cache;
+    if (!ret->has_cache && config) {
+        rc = shape_from_config(strbuf_str(config), config->len, &shape, &e);
+        if (rc == 0)
+            facts_of_shape(&shape, ret);
+        shape_done(&shape);
+        rc = rc < 0 && e.code == ERR_NOMEM ? err_set(err, e.code, "%s", e.text) : 0;
+    }
+    if (!ret->context && sum)
+        ret->context = sum->weights.context_length;
+    if (rc == 0 && sum && sum->parameters.logical)
+        rc = put_parameters(sum, config, ret, err);
+    return rc;
+}
+
+static int write_documents(struct work_set *w, unsigned packager, struct error *err)
 {
     const struct build *b = w->build;
-    struct weights sum;
+    struct model_facts sum;
+    struct modelpack_model model;
+    const struct strbuf *config = text_of(w, true), *card = text_of(w, false);
     int known = sum_up(w, &sum, err);
-    if (known < 0 || list_files(w, err) < 0)
+    if (known < 0 || (!w->files && list_files(w, err) < 0) ||
+        describe(known ? &sum : NULL, config, &model, err) < 0)
         return -1;
-    struct modelpack_input in = {
+    const struct modelpack_input in = {
+        .packager = packager,
         .repo_id = b->revision->id,
         .commit = b->revision->commit,
         .quant = b->quant,
         .files = w->files,
         .n_files = w->n_selected,
-        .weights = known ? &sum : NULL,
+        .weights = known ? &sum.weights : NULL,
+        .model = &model,
+        .config_json = config ? strbuf_str(config) : NULL,
+        .config_json_len = config ? config->len : 0,
+        .card = card ? strbuf_str(card) : NULL,
+        .card_len = card ? card->len : 0,
         .notes = w->notes,
         .n_notes = w->n_notes,
     };
-    for (size_t i = 0; i < w->n_wants; i++)
-        if (w->wants[i].has_text) {
-            in.config_json = strbuf_str(&w->wants[i].text);
-            in.config_json_len = w->wants[i].text.len;
-        }
+    strbuf_reset(&w->config);
+    strbuf_reset(&w->manifest);
     if (modelpack_build(&in, &w->config, &w->config_digest, &w->manifest, &w->manifest_digest,
                         err) < 0) {
         w->by_policy = err->code == ERR_TOO_LARGE;
@@ -319,6 +390,7 @@ static int commit(struct work_set *w, struct error *err)
     char commit_tag[COMMIT_TAG_MAX];
     build_commit_tag(b, commit_tag);
     const char *tags[2] = {commit_tag, b->tag};
+    size_t n_tags = b->tag && strcmp(b->tag, commit_tag) != 0 ? 2 : 1;
     bool learned = false;
     for (size_t i = 0; i < w->n_wants; i++)
         learned = learned || w->wants[i].learned;
@@ -331,7 +403,7 @@ static int commit(struct work_set *w, struct error *err)
         .repo_id = b->revision->id,
         .commit = b->revision->commit,
         .tags = tags,
-        .n_tags = b->tag && strcmp(b->tag, commit_tag) != 0 ? 2 : 1,
+        .n_tags = w->is_old ? 0 : n_tags,
         .manifest_digest = w->manifest_digest,
         .media_type = MODELPACK_MANIFEST_TYPE,
         .manifest = w->manifest.data,
@@ -352,6 +424,33 @@ void build_commit_tag(const struct build *b, char ret[static COMMIT_TAG_MAX])
              b->quant ? b->quant : "");
 }
 
+static int prepare(struct work_set *w, struct error *err)
+{
+    return load_list(w, err) < 0 || check_length(w, err) < 0 || read_all(w, err) < 0 ? -1 : 0;
+}
+
+static int try_earlier(struct work_set *w, const struct digest *wanted, struct error *err)
+{
+    if (prepare(w, err) < 0)
+        return -1;
+    for (unsigned packager = MODELPACK_PACKAGERS; --packager > 0;) {
+        if (write_documents(w, packager, err) < 0)
+            return -1;
+        if (digest_equal(&w->manifest_digest, wanted))
+            return commit(w, err) < 0 ? -1 : 1;
+    }
+    return 0;
+}
+
+int build_earlier(const struct build *b, const struct digest *wanted, struct outcome *ret,
+                  struct error *err)
+{
+    _cleanup_work_set_ struct work_set w = {.build = b, .is_old = true};
+    int rc = try_earlier(&w, wanted, err);
+    ret->by_policy = w.by_policy;
+    return rc;
+}
+
 struct led_build {
     const struct build *build;
     bool committed; /* with the build's own tag */
@@ -365,8 +464,8 @@ static int lead(void *ctx, struct outcome *ret, struct error *err)
     if (rc)
         return rc < 0 ? -1 : 0;
     _cleanup_work_set_ struct work_set w = {.build = l->build};
-    rc = load_list(&w, err) < 0 || check_length(&w, err) < 0 || read_all(&w, err) < 0 ||
-                 write_documents(&w, err) < 0 || commit(&w, err) < 0
+    rc = prepare(&w, err) < 0 || write_documents(&w, MODELPACK_PACKAGERS, err) < 0 ||
+                 commit(&w, err) < 0
              ? -1
              : 0;
     ret->by_policy = w.by_policy;

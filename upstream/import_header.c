@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "model/kv_cache.h"
 
 #define CACHE_MAX 1024
 
@@ -14,8 +15,9 @@
 
 struct cached {
     struct digest digest;
+    struct digest config; /* of the config.json that it was understood with; NONE = without */
     enum inspection inspection;
-    struct weights weights;
+    struct model_facts facts;
     char reason[240];
 };
 
@@ -46,46 +48,51 @@ void header_cache_free(struct header_cache *c)
     free(c);
 }
 
-static int set_weights(struct want *w, const struct weights *from, struct error *err)
+static int set_facts(struct want *w, const struct model_facts *from, struct error *err)
 {
-    w->weights = malloc(sizeof(*w->weights));
-    if (!w->weights)
+    w->facts = malloc(sizeof(*w->facts));
+    if (!w->facts)
         return err_set(err, ERR_NOMEM, "out of memory");
-    *w->weights = *from;
+    *w->facts = *from;
     w->inspection = INSPECTION_DONE;
     return 0;
 }
 
 /* 1 when the outcome was there. */
-static int cache_get(struct header_cache *c, struct want *w, struct error *err)
+static int cache_get(const struct reading *r, struct want *w, struct error *err)
 {
+    struct header_cache *c = r->cache;
     const struct cached *found = NULL;
     if (!c)
         return 0;
+    const struct digest config = *reading_config(r);
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i < c->n && !found; i++)
-        if (digest_equal(&c->entries[i]->digest, &w->file->sha256))
+        if (digest_equal(&c->entries[i]->digest, &w->file->sha256) &&
+            digest_equal(&c->entries[i]->config, &config))
             found = c->entries[i]; /* entries are never changed or removed */
     pthread_mutex_unlock(&c->lock);
     if (!found)
         return 0;
     if (found->inspection == INSPECTION_DONE)
-        return set_weights(w, &found->weights, err) < 0 ? -1 : 1;
+        return set_facts(w, &found->facts, err) < 0 ? -1 : 1;
     w->inspection = found->inspection;
     memcpy(w->reason, found->reason, sizeof(w->reason));
     return 1;
 }
 
 /* Without memory, or when it is full, the header is only read once more. */
-static void cache_put(struct header_cache *c, const struct want *w)
+static void cache_put(const struct reading *r, const struct want *w)
 {
+    struct header_cache *c = r->cache;
     struct cached *e = c ? calloc(1, sizeof(*e)) : NULL;
     if (!e)
         return;
     e->digest = w->file->sha256;
+    e->config = *reading_config(r);
     e->inspection = w->inspection;
-    if (w->weights)
-        e->weights = *w->weights;
+    if (w->facts)
+        e->facts = *w->facts;
     memcpy(e->reason, w->reason, sizeof(e->reason));
     pthread_mutex_lock(&c->lock);
     if (c->n < CACHE_MAX)
@@ -161,16 +168,68 @@ void header_finding(struct want *w, const char *reason)
     w->inspection = INSPECTION_FAILED;
 }
 
-int header_inspect(struct want *w, const struct strbuf *prefix, uint64_t *ret_need,
-                   struct error *err)
+/* Called only for headers that were found right as a whole. */
+struct counting {
+    const struct reading *reading;
+    enum weights_format format;
+    struct parameter_count parameters;
+    struct shape_keys *keys; /* of a GGUF; NULL = none are wanted */
+};
+
+static int count_tensor(void *ctx, const struct tensor_info *t, struct error *err)
+{
+    struct counting *c = ctx;
+    return parameters_add(&c->parameters, reading_quantization(c->reading), c->format, t, err);
+}
+
+static int take_key(void *ctx, const struct metadata_info *m, struct error *err)
+{
+    struct counting *c = ctx;
+    return c->keys ? shape_keys_add(c->keys, m, err) : 0;
+}
+
+/* A GGUF without a language model's keys is no less a GGUF. */
+static int read_shape(const struct counting *c, struct modelpack_model *ret, struct error *err)
+{
+    struct model_shape shape = {0};
+    struct error e = ERROR_INIT;
+    memset(ret, 0, sizeof(*ret));
+    if (!c->keys)
+        return 0;
+    int rc = shape_from_gguf(c->keys, &shape, &e);
+    if (rc == 0)
+        facts_of_shape(&shape, ret);
+    shape_done(&shape);
+    return rc < 0 && e.code == ERR_NOMEM ? err_set(err, e.code, "%s", e.text) : 0;
+}
+
+static int visit(struct counting *c, const struct strbuf *prefix, uint64_t size,
+                 struct model_facts *ret, uint64_t *ret_need, struct error *err)
+{
+    const struct weights_visitor visitor = {.metadata = take_key, .tensor = count_tensor, .ctx = c};
+    int rc = weights_visit(c->format, strbuf_str(prefix), prefix->len, size, &visitor,
+                           &ret->weights, ret_need, err);
+    if (rc != PREFIX_DONE)
+        return rc;
+    parameters_end(&c->parameters, reading_quantization(c->reading));
+    ret->parameters = c->parameters;
+    return read_shape(c, &ret->cache, err);
+}
+
+int header_inspect(const struct reading *r, struct want *w, const struct strbuf *prefix,
+                   uint64_t *ret_need, struct error *err)
 {
     uint64_t size = w->file->size, need = 0;
-    struct weights weights;
+    struct model_facts facts;
     struct error e = ERROR_INIT;
-    memset(&weights, 0, sizeof(weights));
-    int rc = weights_parse(w->inspect, strbuf_str(prefix), prefix->len, size, &weights, &need, &e);
+    struct counting c = {.reading = r, .format = w->inspect};
+    memset(&facts, 0, sizeof(facts));
+    if (w->inspect == WEIGHTS_GGUF && shape_keys_new(&c.keys, err) < 0)
+        return -1;
+    int rc = visit(&c, prefix, size, &facts, &need, &e);
+    shape_keys_free(c.keys);
     if (rc == PREFIX_DONE)
-        return set_weights(w, &weights, err);
+        return set_facts(w, &facts, err);
     if (rc < 0 && !is_finding(&e)) {
         if (err)
             *err = e;
@@ -306,7 +365,7 @@ static int read_on(struct header_source *source, struct want *w, struct strbuf *
             rc = err_set(err, ERR_NOMEM, "out of memory for a header of %llu bytes",
                          (unsigned long long)next);
         if (rc == 0)
-            rc = header_inspect(w, prefix, &need, err);
+            rc = header_inspect(source->reading, w, prefix, &need, err);
         next = header_next(need, size);
         if (rc > 0 &&
             ++reads == HEADER_READS) { /* the same for everybody: it follows from the bytes */
@@ -324,7 +383,7 @@ static int read_on(struct header_source *source, struct want *w, struct strbuf *
 
 int header_read(const struct reading *r, struct want *w, struct error *err)
 {
-    int rc = cache_get(r->cache, w, err);
+    int rc = cache_get(r, w, err);
     if (rc)
         return rc < 0 ? -1 : 0;
     _cleanup_source_ struct header_source source = {.reading = r, .file = w->file};
@@ -332,7 +391,7 @@ int header_read(const struct reading *r, struct want *w, struct error *err)
     if ((w->file->size > 0 && source_open(&source, err) < 0) ||
         read_on(&source, w, &prefix, err) < 0)
         return -1;
-    cache_put(r->cache, w);
+    cache_put(r, w);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 #include "model/modelpack.h"
+#include "model/parameters.h"
 #include "model/select.h"
 #include "model/weights.h"
 #include "upstream/import.h"
@@ -106,6 +107,15 @@ struct config_table {
 int config_table_init(struct config_table *t, struct error *err);
 void config_table_done(struct config_table *t);
 
+/* ---- what weight files say ------------------------------------------------------------------- */
+
+/* Of one file, or of the files of one model. */
+struct model_facts {
+    struct weights weights;
+    struct parameter_count parameters;
+    struct modelpack_model cache; /* a GGUF's: its has_cache, context and what belongs to it */
+};
+
 /* ---- import_read.c --------------------------------------------------------------------------- */
 
 /* Runs fn(ctx, 0 .. n-1), up to `width` at once, on threads that are joined before it returns. When
@@ -119,19 +129,30 @@ enum inspection { INSPECTION_NONE, INSPECTION_DONE, INSPECTION_FAILED };
 struct want {
     struct commit_file *file;    /* sha256 is filled in when a small file was read */
     bool is_layer;               /* a small file: keep its bytes as a blob */
-    bool keep_text;              /* root config.json: hand the bytes over in text */
+    bool is_config, is_card;     /* root config.json, root README.md: hand the bytes over in text */
     enum weights_format inspect; /* WEIGHTS_UNKNOWN = not a weight file that is parsed */
     /* results */
     bool learned; /* file->sha256 was not known before */
     bool has_text;
     struct strbuf text; /* has_text; may be empty */
     enum inspection inspection;
-    struct weights *weights; /* INSPECTION_DONE */
-    char reason[240];        /* INSPECTION_FAILED */
+    struct model_facts *facts; /* INSPECTION_DONE */
+    char reason[240];          /* INSPECTION_FAILED */
 };
 void wants_free(struct want *w, size_t n);
 
+/* What config.json says of quantisation. It is the first thing that is read, and how a header is
+ * counted waits for it. */
+struct awaited_config {
+    pthread_mutex_t lock; /* guards: there; what is below does not change once it is set */
+    pthread_cond_t came;
+    bool there;
+    struct digest digest; /* of its text; NONE = there is none */
+    struct quantization quantization;
+};
+
 struct reading {
+    struct awaited_config *config;
     struct store *store;
     struct hub *hub;
     struct gate *big_headers;
@@ -140,8 +161,11 @@ struct reading {
     struct want *wants;
     size_t n;
 };
-/* Reads what every want asks for. A header that breaks its format's rules is an outcome, whatever
- * keeps us from reading it a failure. */
+/* Both wait until config.json was read, or could not be. */
+const struct quantization *reading_quantization(const struct reading *r);
+const struct digest *reading_config(const struct reading *r);
+/* Reads what every want asks for; a root config.json has to be the first. A header that breaks its
+ * format's rules is an outcome, whatever keeps us from reading it a failure. */
 int reading_run(struct reading *r, struct error *err);
 
 /* ---- import_header.c ------------------------------------------------------------------------- */
@@ -171,8 +195,8 @@ void header_cache_free(struct header_cache *c); /* NULL is fine */
 
 /* One step over the beginning of a weight file: 0 settled (see want), 1 *ret_need bytes are needed,
  * -1. */
-int header_inspect(struct want *w, const struct strbuf *prefix, uint64_t *ret_need,
-                   struct error *err);
+int header_inspect(const struct reading *r, struct want *w, const struct strbuf *prefix,
+                   uint64_t *ret_need, struct error *err);
 /* Settles a want as INSPECTION_FAILED. */
 void header_finding(struct want *w, const char *reason);
 /* Reads and inspects an LFS file's header; a root config.json in LFS whole. */
@@ -187,11 +211,14 @@ int header_copy(struct blob *blob, size_t len, struct strbuf *to, struct error *
 
 struct sum_file {
     const char *path;
-    const struct weights *weights; /* parsed */
+    const struct model_facts *facts; /* parsed */
 };
 /* The facts of the model that these weight files hold; sorts and shrinks the array. 1, 0 when
  * nothing can be said (no file counts, sums overflow), -1. */
-int weights_sum(struct sum_file *files, size_t n, struct weights *ret, struct error *err);
+struct model_shape;
+/* What a manifest says of a model's shape: its context, and what a 16 bit cache takes. */
+void facts_of_shape(const struct model_shape *shape, struct modelpack_model *ret);
+int facts_sum(struct sum_file *files, size_t n, struct model_facts *ret, struct error *err);
 
 /* ---- import_current.c, import_build.c -------------------------------------------------------- */
 
@@ -218,6 +245,10 @@ struct build {
 void build_commit_tag(const struct build *b, char ret[static COMMIT_TAG_MAX]);
 /* 1 and the result when the store has what a build would give now, 0 when not, -1. */
 int build_find(const struct build *b, struct import_result *ret, struct error *err);
+/* What an earlier packager version gave for this commit and selection: stored, without a tag, when
+ * it is the manifest that is wanted. 1, 0 it is not, -1. */
+int build_earlier(const struct build *b, const struct digest *wanted, struct outcome *ret,
+                  struct error *err);
 /* Imports, or shares the import that is under way, and leaves b->tag pointing at it. */
 int build_run(const struct build *b, struct outcome *ret, struct error *err);
 /* Sorts the list by path and says which files the selection takes; (*ret)[i] is list->files[i].

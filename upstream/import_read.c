@@ -84,13 +84,18 @@ static int held_bytes(const struct reading *r, const struct commit_file *f, stru
     return rc;
 }
 
+static bool keeps_text(const struct want *w)
+{
+    return w->is_config || w->is_card;
+}
+
 static int read_small(const struct reading *r, struct want *w, struct error *err)
 {
     struct commit_file *f = w->file;
     struct strbuf bytes = STRBUF_INIT;
     struct digest digest;
     int rc;
-    if (w->is_layer && !w->keep_text && w->inspect == WEIGHTS_UNKNOWN &&
+    if (w->is_layer && !keeps_text(w) && w->inspect == WEIGHTS_UNKNOWN &&
         f->sha256.alg != DIGEST_NONE) {
         uint64_t size;
         rc = store_blob_stat(r->store, &f->sha256, &size, err);
@@ -111,11 +116,11 @@ static int read_small(const struct reading *r, struct want *w, struct error *err
     }
     uint64_t need;
     if (rc >= 0 && w->inspect != WEIGHTS_UNKNOWN) {
-        rc = header_inspect(w, &bytes, &need, err);
+        rc = header_inspect(r, w, &bytes, &need, err);
         if (rc > 0) /* the parser wants more than there is, with all bytes in its hands */
             header_finding(w, "the file ends inside its header");
     }
-    w->has_text = rc >= 0 && w->keep_text && bytes.len <= TEXT_MAX;
+    w->has_text = rc >= 0 && keeps_text(w) && bytes.len <= TEXT_MAX;
     if (w->has_text)
         w->text = bytes;
     else
@@ -123,28 +128,114 @@ static int read_small(const struct reading *r, struct want *w, struct error *err
     return rc < 0 ? -1 : 0;
 }
 
+/* ---- config.json comes first ----------------------------------------------------------------- */
+
+static int config_init(struct awaited_config *c, struct error *err)
+{
+    *c = (struct awaited_config){0};
+    if (pthread_mutex_init(&c->lock, NULL))
+        return err_set(err, ERR_NOMEM, "cannot make a lock");
+    if (pthread_cond_init(&c->came, NULL)) {
+        pthread_mutex_destroy(&c->lock);
+        return err_set(err, ERR_NOMEM, "cannot make a condition variable");
+    }
+    return 0;
+}
+
+static void config_done(struct awaited_config *c)
+{
+    quantization_done(&c->quantization);
+    pthread_cond_destroy(&c->came);
+    pthread_mutex_destroy(&c->lock);
+}
+
+/* w is NULL when there is none, or it could not be read. A config.json that says nothing one can
+ * understand is as none. */
+static int config_came(struct awaited_config *c, const struct want *w, struct error *err)
+{
+    struct quantization q = {0};
+    struct digest digest = {0};
+    struct error e = ERROR_INIT;
+    int rc = 0;
+    if (w && w->has_text) {
+        rc = digest_of(DIGEST_SHA256, strbuf_str(&w->text), w->text.len, &digest, err);
+        if (rc == 0 && quantization_read(strbuf_str(&w->text), w->text.len, &q, &e) < 0) {
+            quantization_done(&q);
+            q = (struct quantization){0};
+            rc = e.code == ERR_NOMEM ? err_set(err, e.code, "%s", e.text) : 0;
+        }
+    }
+    pthread_mutex_lock(&c->lock);
+    c->quantization = q;
+    c->digest = digest;
+    c->there = true;
+    pthread_cond_broadcast(&c->came);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+/* Whoever reads it was given it before anybody came here. */
+static const struct awaited_config *config_wait(const struct reading *r)
+{
+    struct awaited_config *c = r->config;
+    pthread_mutex_lock(&c->lock);
+    while (!c->there)
+        pthread_cond_wait(&c->came, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    return c;
+}
+
+const struct quantization *reading_quantization(const struct reading *r)
+{
+    return &config_wait(r)->quantization;
+}
+
+const struct digest *reading_config(const struct reading *r)
+{
+    return &config_wait(r)->digest;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int read_want(const struct reading *r, struct want *w, struct error *err)
+{
+    if (!w->file->has_lfs)
+        return read_small(r, w, err);
+    if ((keeps_text(w) ? header_read_text(r, w, err) : header_read(r, w, err)) < 0)
+        return err_wrap(err, "%s", w->file->path); /* the CDN's URL does not name it */
+    return 0;
+}
+
 static int read_one(void *ctx, size_t i, struct error *err)
 {
     struct reading *r = ctx;
     struct want *w = &r->wants[i];
-    if (!w->file->has_lfs)
-        return read_small(r, w, err);
-    if ((w->keep_text ? header_read_text(r, w, err) : header_read(r, w, err)) < 0)
-        return err_wrap(err, "%s", w->file->path); /* the CDN's URL does not name it */
-    return 0;
+    int rc = read_want(r, w, err);
+    if (!w->is_config)
+        return rc;
+    return config_came(r->config, rc == 0 ? w : NULL, err) < 0 ? -1 : rc;
 }
 
 int reading_run(struct reading *r, struct error *err)
 {
     unsigned width = hub_config(r->hub)->header_connections;
-    return work_run(width ? width : 1, r->n, read_one, r, err);
+    struct awaited_config config;
+    if (config_init(&config, err) < 0)
+        return -1;
+    r->config = &config;
+    int rc = r->n && r->wants[0].is_config ? 0 : config_came(&config, NULL, err);
+    if (rc == 0)
+        rc = work_run(width ? width : 1, r->n, read_one, r, err);
+    r->config = NULL;
+    config_done(&config);
+    return rc;
 }
 
 void wants_free(struct want *w, size_t n)
 {
     for (size_t i = 0; w && i < n; i++) {
         strbuf_done(&w[i].text);
-        free(w[i].weights);
+        free(w[i].facts);
     }
     free(w);
 }

@@ -14,6 +14,7 @@ struct search {
     char (*commits)[41]; /* the default branch's first, each once */
     size_t n;
     struct header_cache *cache;
+    bool earlier;         /* the documents of earlier packagers are tried */
     struct error passing; /* the first failure that may be gone next time */
 };
 
@@ -64,8 +65,14 @@ static int try_selection(struct search *s, const struct hub_revision *revision, 
     };
     struct outcome outcome;
     struct error e = ERROR_INIT;
-    if (build_run(&build, &outcome, &e) == 0)
+    outcome = (struct outcome){0};
+    if (s->earlier) {
+        int rc = build_earlier(&build, &s->asked.reference->digest, &outcome, &e);
+        if (rc >= 0)
+            return rc;
+    } else if (build_run(&build, &outcome, &e) == 0) {
         return arrived(s, err);
+    }
     if (goes_on(s, outcome.by_policy, &e))
         return 0;
     *err = e;
@@ -168,6 +175,10 @@ static int run(struct search *s, struct error *err)
 {
     size_t left_out = 0;
     int rc = list_commits(s, &left_out, err);
+    for (size_t i = 0; i < s->n && rc == 0; i++)
+        rc = try_commit(s, s->commits[i], err);
+    /* Only when none of the newest is the one: pinned by what an earlier version gave. */
+    s->earlier = true;
     for (size_t i = 0; i < s->n && rc == 0; i++)
         rc = try_commit(s, s->commits[i], err);
     if (rc)

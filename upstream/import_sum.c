@@ -10,9 +10,12 @@
  */
 #include "upstream/import_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "model/kv_cache.h"
 
 struct set {
     const struct sum_file *files; /* of `n` files; its name is the first one's stem */
@@ -105,7 +108,7 @@ static bool is_side_file(const struct set *s)
 {
     const char *name = s->files->path + s->folder;
     return strcasestr(name, "mmproj") || strcasestr(name, "imatrix") ||
-           strcmp(s->files->weights->architecture, "clip") == 0;
+           strcmp(s->files->facts->weights.architecture, "clip") == 0;
 }
 
 /* Whether the folder's sets (sorted by stem) have the one that `s` is named a variant of. */
@@ -159,7 +162,7 @@ static void leave_out(struct set *sets, size_t n, enum weights_format format)
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Of two alternatives only what both say is known. */
-static void agree(struct weights *with, const struct weights *other)
+static void agree_on_weights(struct weights *with, const struct weights *other)
 {
     if (with->parameters != other->parameters)
         with->parameters = 0;
@@ -175,12 +178,34 @@ static void agree(struct weights *with, const struct weights *other)
     with->tensors = with->tensor_bytes = 0;
 }
 
+static void agree(struct model_facts *with, const struct model_facts *other)
+{
+    agree_on_weights(&with->weights, &other->weights);
+    if (with->parameters.logical != other->parameters.logical)
+        with->parameters.logical = 0;
+    if (memcmp(&with->cache, &other->cache, sizeof(with->cache)) != 0)
+        memset(&with->cache, 0, sizeof(with->cache));
+}
+
+/* Only the first part of a split file has the keys that tell a model's shape. */
+static int add_facts(struct model_facts *to, const struct model_facts *one, struct error *err)
+{
+    struct model_facts sum = *to;
+    if (weights_add(&sum.weights, &one->weights, err) < 0 ||
+        parameters_merge(&sum.parameters, &one->parameters, err) < 0)
+        return -1;
+    if (!sum.cache.has_cache && !sum.cache.context)
+        sum.cache = one->cache;
+    *to = sum;
+    return 0;
+}
+
 /* 1 added, 0 the totals overflow, -1. */
-static int add_set(const struct set *s, struct weights *to, struct error *err)
+static int add_set(const struct set *s, struct model_facts *to, struct error *err)
 {
     struct error e = ERROR_INIT;
     for (size_t i = 0; i < s->n; i++) {
-        if (weights_add(to, s->files[i].weights, &e) == 0)
+        if (add_facts(to, s->files[i].facts, &e) == 0)
             continue;
         return e.code == ERR_INVALID ? 0 : err_set(err, e.code, "%s: %s", s->files[i].path, e.text);
     }
@@ -188,10 +213,10 @@ static int add_set(const struct set *s, struct weights *to, struct error *err)
 }
 
 /* Sums sets that stand beside each other, and weighs alternatives against each other. */
-static int add_sets(const struct set *sets, size_t n, bool alternatives, struct weights *ret,
+static int add_sets(const struct set *sets, size_t n, bool alternatives, struct model_facts *ret,
                     struct error *err)
 {
-    struct weights one;
+    struct model_facts one;
     bool first = true;
     for (size_t i = 0; i < n; i++) {
         if (sets[i].left_out)
@@ -225,17 +250,39 @@ static bool has_alternatives(const struct set *sets, size_t n, enum weights_form
     return found;
 }
 
-int weights_sum(struct sum_file *files, size_t n, struct weights *ret, struct error *err)
+void facts_of_shape(const struct model_shape *shape, struct modelpack_model *ret)
+{
+    struct kv_request request = {.context = 1, .sequences = 1, .tensor_parallel = 1};
+    struct kv_cost cost;
+    memset(ret, 0, sizeof(*ret));
+    ret->context = shape->context;
+    if (kv_type_parse("f16", &request.key, NULL) < 0)
+        return;
+    request.value = request.key;
+    if (kv_cost(shape, &request, &cost, NULL) < 0)
+        return;
+    ret->has_cache = true;
+    ret->token_bytes = cost.full_per_token;
+    ret->window_token_bytes = cost.window_per_token;
+    ret->sequence_bytes = cost.state_per_sequence;
+    for (uint32_t i = 0; i < shape->n_layers; i++)
+        if (shape->layers[i].kind == LAYER_WINDOW || shape->layers[i].kind == LAYER_CHUNKED)
+            if (shape->layers[i].window > ret->window)
+                ret->window = shape->layers[i].window;
+    snprintf(ret->cache_rule, sizeof(ret->cache_rule), "%s", shape->rule);
+}
+
+int facts_sum(struct sum_file *files, size_t n, struct model_facts *ret, struct error *err)
 {
     enum weights_format format = WEIGHTS_GGUF;
     size_t kept = 0;
     bool one_folder;
-    struct weights sum;
+    struct model_facts sum;
     for (size_t i = 0; i < n; i++)
-        if (files[i].weights->format == WEIGHTS_SAFETENSORS)
+        if (files[i].facts->weights.format == WEIGHTS_SAFETENSORS)
             format = WEIGHTS_SAFETENSORS;
     for (size_t i = 0; i < n; i++)
-        if (files[i].weights->format == format)
+        if (files[i].facts->weights.format == format)
             files[kept++] = files[i];
     if (kept == 0)
         return 0;

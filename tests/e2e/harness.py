@@ -249,7 +249,7 @@ def paths_of(manifest):
 
 # --- small weight files, made to measure ------------------------------------
 
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
+SIZES = {"F64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
 
 
 def safetensors_header(tensors, metadata=None, pad_to=0):

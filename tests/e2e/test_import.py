@@ -869,8 +869,9 @@ class Search(ImportTest):
         answers = self.together(wb, wanted, hold)
         self.assertEqual([a[0] for a in answers], [200, 200, 200, 404] * 4)
         self.assertEqual(self.hub.count("hub", kind="tree"), 2)
-        # One search may take over where another has ended; nothing is built twice.
-        self.assertLessEqual(self.hub.count("cdn"), 4)
+        # One search may take over where another has ended; nothing is built twice. The one that
+        # finds nothing looks at the headers once more, for what an earlier version would have made.
+        self.assertLessEqual(self.hub.count("cdn"), 6)
 
     def test_is_bounded(self):
         self.model()

@@ -78,7 +78,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *paths = strdup(json < size ? text + json + 1 : "model.gguf");
     if (!paths)
         abort();
+    static const struct modelpack_model model = {
+        .parameters = 1234567,
+        .parameters_rule = "a rule",
+        .context = 8192,
+        .has_cache = true,
+        .token_bytes = 1024,
+        .window_token_bytes = 512,
+        .window = 128,
+        .cache_rule = "another",
+    };
     struct modelpack_input in = {
+        .packager = (unsigned)size % 3,
+        .model = size % 5 ? &model : NULL,
+        .card = text,
+        .card_len = json,
         .repo_id = "org/name",
         .commit = "0123456789012345678901234567890123456789",
         .quant = size % 2 ? "q4_k_m" : NULL,

@@ -61,6 +61,7 @@ static struct modelpack_input golden_input(void)
     golden_weights = (struct weights){.format = WEIGHTS_GGUF, .architecture = "llama"};
     cr_assert_eq(weights_count(&golden_weights, "F32", 1, 8, 32, NULL), 0);
     return (struct modelpack_input){
+        .packager = 1,
         .repo_id = "o/tiny",
         .commit = COMMIT,
         .files = golden_files,
@@ -148,7 +149,8 @@ Test(modelpack, the_order_of_the_input_does_not_matter)
     static char paths[40][32];
     struct modelpack_file files[40];
     struct modelpack_note notes[3] = {{"x", "1"}, {"y", "2"}, {"x", "0"}};
-    struct modelpack_input in = {.repo_id = "a/b",
+    struct modelpack_input in = {.packager = 1,
+                                 .repo_id = "a/b",
                                  .commit = COMMIT,
                                  .files = files,
                                  .n_files = 40,

@@ -5,8 +5,9 @@
 
 #define FILES_MAX 8
 
-static struct weights one(const char *path, uint64_t parameters)
+static struct model_facts one(const char *path, uint64_t parameters)
 {
+    struct model_facts facts;
     struct weights w;
     memset(&w, 0, sizeof(w));
     w.format = weights_format_of(path);
@@ -16,26 +17,31 @@ static struct weights one(const char *path, uint64_t parameters)
     w.n_types = 1;
     w.types[0] = (struct dtype_total){
         .name = "F32", .tensors = 1, .elements = parameters, .bytes = parameters * 4};
-    return w;
+    memset(&facts, 0, sizeof(facts));
+    facts.weights = w;
+    facts.parameters.stored = parameters;
+    facts.parameters.logical = parameters * 2;
+    return facts;
 }
 
 /* The sum over files of 10 parameters each, whatever their order. */
-static int sum_of(const char *const *paths, size_t n, struct weights *ret)
+static int sum_of(const char *const *paths, size_t n, struct model_facts *ret)
 {
     struct error err = ERROR_INIT;
     int rc = -1;
     for (int turn = 0; turn < 2; turn++) {
         struct sum_file files[FILES_MAX];
-        struct weights each[FILES_MAX], sum;
+        struct model_facts each[FILES_MAX], sum;
         memset(&sum, 0, sizeof(sum));
         for (size_t i = 0; i < n; i++) {
             const char *path = paths[turn ? n - 1 - i : i];
             each[i] = one(path, 10);
-            files[i] = (struct sum_file){.path = path, .weights = &each[i]};
+            files[i] = (struct sum_file){.path = path, .facts = &each[i]};
         }
-        rc = weights_sum(files, n, &sum, &err);
+        rc = facts_sum(files, n, &sum, &err);
         cr_assert(rc >= 0, "%s", err.text);
-        cr_assert(turn == 0 || sum.parameters == ret->parameters, "the order matters");
+        cr_assert(turn == 0 || sum.weights.parameters == ret->weights.parameters,
+                  "the order matters");
         *ret = sum;
     }
     return rc;
@@ -43,8 +49,11 @@ static int sum_of(const char *const *paths, size_t n, struct weights *ret)
 
 static uint64_t parameters_of(const char *const *paths, size_t n)
 {
-    struct weights sum;
-    return sum_of(paths, n, &sum) > 0 ? sum.parameters : 0;
+    struct model_facts sum;
+    if (sum_of(paths, n, &sum) <= 0)
+        return 0;
+    cr_assert_eq(sum.parameters.logical, sum.weights.parameters * 2);
+    return sum.weights.parameters;
 }
 
 #define PARAMETERS(...)                                                                            \
@@ -92,29 +101,30 @@ Test(sum, safetensors_before_gguf)
 
 Test(sum, alternatives_that_agree)
 {
-    struct weights sum;
+    struct model_facts sum;
     static const char *const quants[] = {"x-Q4_K_M.gguf", "x-Q8_0.gguf"};
     cr_assert_eq(sum_of(quants, 2, &sum), 1);
-    cr_assert_eq(sum.parameters, 10);
-    cr_assert_eq(sum.n_types, 0, "which precision it has is not known");
+    cr_assert_eq(sum.weights.parameters, 10);
+    cr_assert_eq(sum.weights.n_types, 0, "which precision it has is not known");
     cr_assert_eq(PARAMETERS("Q4_K_M/x.gguf", "Q8_0/x.gguf"), 10);
     cr_assert_eq(PARAMETERS("a.safetensors", "b.safetensors"), 10);
 }
 
 Test(sum, alternatives_that_do_not_agree)
 {
-    struct weights a = one("a-Q4_0.gguf", 10), b = one("b-Q8_0.gguf", 20), sum;
+    struct model_facts a = one("a-Q4_0.gguf", 10), b = one("b-Q8_0.gguf", 20), sum;
     struct error err = ERROR_INIT;
-    strcpy(a.architecture, "llama");
-    strcpy(b.architecture, "llama");
-    a.has_file_type = b.has_file_type = true;
-    b.file_type = 7;
+    strcpy(a.weights.architecture, "llama");
+    strcpy(b.weights.architecture, "llama");
+    a.weights.has_file_type = b.weights.has_file_type = true;
+    b.weights.file_type = 7;
     struct sum_file files[] = {{"a-Q4_0.gguf", &a}, {"b-Q8_0.gguf", &b}};
-    cr_assert_eq(weights_sum(files, 2, &sum, &err), 1);
-    cr_assert_eq(sum.parameters, 0);
-    cr_assert_not(sum.has_file_type);
-    cr_assert_str_eq(sum.architecture, "llama");
-    cr_assert_eq(sum.format, WEIGHTS_GGUF);
+    cr_assert_eq(facts_sum(files, 2, &sum, &err), 1);
+    cr_assert_eq(sum.weights.parameters, 0);
+    cr_assert_eq(sum.parameters.logical, 0);
+    cr_assert_not(sum.weights.has_file_type);
+    cr_assert_str_eq(sum.weights.architecture, "llama");
+    cr_assert_eq(sum.weights.format, WEIGHTS_GGUF);
 }
 
 Test(sum, alternatives_in_a_pipeline_are_too_much)
@@ -125,16 +135,31 @@ Test(sum, alternatives_in_a_pipeline_are_too_much)
 Test(sum, projectors_do_not_count)
 {
     cr_assert_eq(PARAMETERS("x-Q8_0.gguf", "mmproj-x-F16.gguf"), 10);
-    struct weights sum;
+    struct model_facts sum;
     static const char *const only[] = {"mmproj-F16.gguf"};
     cr_assert_eq(sum_of(only, 1, &sum), 0);
 }
 
 Test(sum, nothing_and_overflow)
 {
-    struct weights sum, huge = one("a.safetensors", UINT64_MAX / 4);
+    struct model_facts sum, huge = one("a.safetensors", UINT64_MAX / 4);
     struct error err = ERROR_INIT;
     struct sum_file files[] = {{"a-1-of-5.safetensors", &huge}, {"a-2-of-5.safetensors", &huge}};
-    cr_assert_eq(weights_sum(NULL, 0, &sum, &err), 0);
-    cr_assert_eq(weights_sum(files, 2, &sum, &err), 0);
+    cr_assert_eq(facts_sum(NULL, 0, &sum, &err), 0);
+    cr_assert_eq(facts_sum(files, 2, &sum, &err), 0);
+}
+
+Test(sum, the_shape_of_a_split_file_is_in_its_first_part)
+{
+    struct model_facts a = one("a-1-of-2.gguf", 1), b = one("a-2-of-2.gguf", 2), sum;
+    struct error err = ERROR_INIT;
+    a.cache.has_cache = true;
+    a.cache.token_bytes = 77;
+    struct sum_file files[] = {{"a-2-of-2.gguf", &b}, {"a-1-of-2.gguf", &a}};
+    cr_assert_eq(facts_sum(files, 2, &sum, &err), 1);
+    cr_assert_eq(sum.cache.token_bytes, 77);
+    struct model_facts c = one("c.gguf", 3);
+    struct sum_file others[] = {{"a-1-of-1.gguf", &a}, {"c.gguf", &c}};
+    cr_assert_eq(facts_sum(others, 2, &sum, &err), 1);
+    cr_assert_not(sum.cache.has_cache, "the two do not agree");
 }
