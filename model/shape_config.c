@@ -238,7 +238,8 @@ static int read_kv_heads(struct shape_config *c, struct error *err)
         "num_key_value_heads", "num_kv_heads",          "n_kv_heads",
         "n_head_kv",           "multi_query_group_num", "attn_config.kv_n_heads"};
     uint64_t value = 0;
-    if (json_is_array(json_get(c->at, "num_kv_heads")) || special_kv_heads(c, &c->kv_heads))
+    if (json_is_array(json_get(c->at, "num_key_value_heads")) ||
+        json_is_array(json_get(c->at, "num_kv_heads")) || special_kv_heads(c, &c->kv_heads))
         return 0; /* layer by layer, later */
     int rc = config_number(c->at, keys, ARRAY_LEN(keys), 1, SHAPE_HEADS_MAX, &value, err);
     if (rc < 0)
@@ -359,8 +360,8 @@ static void read_shown(struct shape_config *c)
 
 static int read_sizes(struct shape_config *c, struct error *err)
 {
-    static const char *const hidden[] = {"hidden_size", "n_embd",  "d_model",
-                                         "model_dim",   "n_embed", "emb_dim"};
+    static const char *const hidden[] = {"hidden_size", "n_embd",  "d_model", "model_dim",
+                                         "n_embed",     "emb_dim", "dim"};
     uint32_t layers, width;
     if (number_or_default(c, layer_keys, ARRAY_LEN(layer_keys), SHAPE_LAYERS_MAX, c->family->layers,
                           &layers, err) < 0 ||

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "model/shape.h"
@@ -118,7 +119,7 @@ int shape_config_state(struct shape_config *c, uint64_t *ret, struct error *err)
         return kda_state(c, ret, err);
     if (json_get(c->at, "linear_num_value_heads") || strncmp(c->family->type, "qwen3_", 6) == 0)
         return delta_state(c, ret, err);
-    if (strncmp(c->shape->family, "minimax", 7) == 0)
+    if (strncasecmp(c->shape->family, "minimax", 7) == 0)
         return shape_products(c->key_dim, c->key_dim, c->heads, 0, 0, ret, err);
     if (is_family(c, "recurrent_gemma")) {
         if (config_number_or(c->at, "lru_width", c->shape->hidden, SHAPE_DIM_MAX, &a, err) < 0 ||
@@ -201,7 +202,8 @@ static int set_other_heads(struct shape_config *c, struct error *err)
 /* KV heads one by one: OpenELM and DeciLM. */
 static int set_listed_heads(struct shape_config *c, struct error *err)
 {
-    static const char *const keys[] = {"num_kv_heads", "num_key_value_heads_per_layer"};
+    static const char *const keys[] = {"num_key_value_heads", "num_kv_heads",
+                                       "num_key_value_heads_per_layer"};
     const struct json *list = NULL;
     const char *key = "";
     for (size_t i = 0; i < ARRAY_LEN(keys) && !json_is_array(list); i++) {

@@ -265,7 +265,8 @@ static int set_compressed(const struct shape_keys *k, struct model_shape *s, str
         if (ratio > SHAPE_DIM_MAX)
             return err_set(err, ERR_INVALID, "%s.attention.compress_ratios: %" PRIu64 " can not be",
                            s->family, ratio);
-        shape_compress(&s->layers[i], (uint32_t)ratio, ratio == SPARSE_RATIO, (uint32_t)index);
+        shape_compress(&s->layers[i], ratio == 1 ? 0 : (uint32_t)ratio, ratio == SPARSE_RATIO,
+                       (uint32_t)index);
     }
     return 0;
 }

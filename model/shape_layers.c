@@ -95,13 +95,17 @@ static int read_ratios(struct shape_config *c, struct error *err)
     return 0;
 }
 
-/* compress_ratios: one number a layer, 0 a window alone; without it, as the class has it. */
+/* compress_ratios: one number a layer, 0 or 1 a window alone; without it, as the class has it. */
 static int read_compressed(struct shape_config *c, uint32_t window, struct error *err)
 {
     const struct json *list = json_get(c->at, "compress_ratios");
     const struct json *j = json_is_array(list) ? json_first(list) : NULL;
-    if (strcmp(c->family->type, "deepseek_v4") != 0)
+    if (strcmp(c->family->type, "deepseek_v4") != 0) {
+        if (j)
+            shape_note(c->shape, "compress_ratios is not known of this model_type: all layers are "
+                                 "counted without compression");
         return 0;
+    }
     if (j && json_length(list) < c->shape->n_layers)
         return err_set(err, ERR_INVALID,
                        "config.json: compress_ratios has %zu entries for %" PRIu32 " layers",
@@ -112,7 +116,7 @@ static int read_compressed(struct shape_config *c, uint32_t window, struct error
         if (listed && (!json_u64(j, &ratio) || ratio > SHAPE_DIM_MAX))
             return err_set(err, ERR_INVALID, "config.json: compress_ratios holds what is no ratio");
         set_bounded(c, i, LAYER_WINDOW, window);
-        c->shape->layers[i].row_every = (uint32_t)ratio;
+        c->shape->layers[i].row_every = ratio == 1 ? 0 : (uint32_t)ratio;
     }
     return 1;
 }

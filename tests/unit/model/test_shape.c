@@ -62,6 +62,11 @@ Test(shape, families_with_ways_of_their_own)
         {"{\"model_type\":\"openelm\",\"num_transformer_layers\":3,\"head_dim\":64,"
          "\"model_dim\":1280,\"num_query_heads\":[12,12,16],\"num_kv_heads\":[3,3,4]}",
          "F:3:64:64x2 F:4:64:64"},
+        {"{\"model_type\":\"thing\",\"num_hidden_layers\":3,\"num_attention_heads\":16,"
+         "\"hidden_size\":1024,\"num_key_value_heads\":[4,0,8]}",
+         "F:4:64:64 N F:8:64:64"},
+        {"{\"dim\":4096,\"n_layers\":2,\"head_dim\":128,\"n_heads\":32,\"n_kv_heads\":8}",
+         "F:8:128:128x2"}, /* params.json */
         {"{\"model_type\":\"nemotron-nas\",\"num_hidden_layers\":3,\"num_attention_heads\":64,"
          "\"hidden_size\":8192,\"num_key_value_heads\":null,\"block_configs\":[{\"attention\":"
          "{\"n_heads_in_group\":8,\"no_op\":false}},{\"attention\":{\"n_heads_in_group\":null,"
@@ -108,7 +113,7 @@ Test(shape, families_with_ways_of_their_own)
          "L:576:128x2 L:576x2 L:576:128 L:576"},
         {"{\"model_type\":\"deepseek_v4\",\"num_hidden_layers\":3,\"num_attention_heads\":64,"
          "\"num_key_value_heads\":1,\"hidden_size\":4096,\"head_dim\":512,\"sliding_window\":128,"
-         "\"index_head_dim\":128,\"compress_ratios\":[128,4,0,0]}",
+         "\"index_head_dim\":128,\"compress_ratios\":[128,4,1,0]}",
          "W:1:512:0:128/512:128 W:1:512:0:128/640:4 W:1:512:0:128"},
         {"{\"model_type\":\"deepseek_v4\",\"num_hidden_layers\":3,\"layer_types\":"
          "[\"sliding_attention\",\"compressed_sparse_attention\",\"heavily_compressed_attention\"]"
@@ -178,7 +183,7 @@ Test(shape, states)
          "[\"conv\",\"full_attention\"]}",
          4096},
         /* MiniMax-Text-01: 64 heads x 128 x 128 */
-        {"{\"model_type\":\"minimax_text_01\",\"num_hidden_layers\":2,\"num_attention_heads\":64,"
+        {"{\"model_type\":\"MiniMaxM1\",\"num_hidden_layers\":2,\"num_attention_heads\":64,"
          "\"num_key_value_heads\":8,\"head_dim\":128,\"attn_type_list\":[0,1]}",
          1048576},
         /* RecurrentGemma 2B: 2560 x 3 + 2560 */
