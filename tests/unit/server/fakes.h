@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "server/server.h"
+#include "upstream/warm.h"
 
 #define REPO "local/model"
 #define HELD_SIZE 5000u
@@ -148,6 +149,26 @@ void manifest_answer_done(struct manifest_answer *a)
     free(a->manifest.media_type);
     free(a->manifest.bytes);
     *a = (struct manifest_answer){0};
+}
+
+/* Nothing is warmed here: tests/e2e/test_warm.py does that. */
+int warm_plan(struct upstreams *u, const struct reference *r, struct warm_plan *ret,
+              struct error *err)
+{
+    (void)u, (void)r, (void)ret;
+    return err_set(err, ERR_UNSUPPORTED, "no warming");
+}
+
+int warm_run(struct upstreams *u, const struct warm_plan *p, struct warm_progress *progress,
+             const atomic_bool *halt, struct error *err)
+{
+    (void)u, (void)p, (void)progress, (void)halt;
+    return err_set(err, ERR_UNSUPPORTED, "no warming");
+}
+
+void warm_plan_done(struct warm_plan *p)
+{
+    (void)p;
 }
 
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
