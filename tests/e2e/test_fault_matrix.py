@@ -47,7 +47,6 @@ mended: it comes whole in spite of the fault."""
 
 GONE_URL = "a signed URL of the CDN that has run out"
 
-
 # Texts that say what is wrong, and not at which upstream.
 TOLERATED = ("localhost", "gone.invalid", "were wrong", "the upstream")
 
@@ -67,8 +66,11 @@ def at_both(name, **settings):
             "manifest": [(name, {"fraction": 0.5, **settings})]}
 
 
+CODES = {(403, "DENIED"), (413, "SIZE_INVALID"), (429, "TOOMANYREQUESTS"), (502, "UNAVAILABLE"),
+         (504, "UNAVAILABLE")}
 UPSTREAM, SILENT, LIMITED = (502,), (502, 504), (502, 429)
 NOTHING_CAME = "nothing came for 1 s"
+NO_ADDRESS = "Could not resolve host|no connection within 1 s"  # where nobody resolves anything
 FAULTS = [
     Fault("cut", **at_both("cut"), statuses=UPSTREAM, says="cut short at", kept=KEPT),
     Fault("reset", **at_both("reset"), statuses=UPSTREAM, says="cut short|reset by peer"),
@@ -79,7 +81,7 @@ FAULTS = [
     Fault("flip", [("flip", {"offset": KEPT})], [("flip", {"offset": 20})], UPSTREAM,
           "hash(es)? to sha256:|were wrong", 0),
     Fault("truncate", **both("truncate"), statuses=UPSTREAM,
-          says=f"announces {KEPT} bytes|hashes to", kept=0),
+          says=f"{KEPT} bytes|hashes to", kept=0),
     Fault("truncate_without_length", **{kind: [("chunked", {}), ("truncate", {})]
                                         for kind in KINDS},
           statuses=UPSTREAM, says="stopped at byte|hashes to"),
@@ -106,7 +108,7 @@ FAULTS = [
     Fault("503_midway", midway("status", status=503, html=True), None, UPSTREAM, "answered 503",
           KEPT),
     Fault("dns_of_the_redirect", **both("location", url="https://gone.invalid/bytes?Signature=x"),
-          statuses=UPSTREAM, says="Could not resolve host", kept=0),
+          statuses=SILENT, says=NO_ADDRESS, kept=0),
     Fault("slow_headers", **both("slow_head", interval=0.2), statuses=SILENT, says=NOTHING_CAME,
           kept=0),
     Fault("endless_in_chunks", **both("endless"), statuses=(413, 502),
@@ -120,7 +122,7 @@ ENCRYPTED = [
     *(Fault(f"certificate_{kind}", **both("certificate", kind=kind), statuses=UPSTREAM,
             says="certificate", kept=0) for kind in ("wrong_name", "expired", "self_signed")),
 ]
-NAMELESS = [Fault("dns", **both("name"), statuses=UPSTREAM, says="Could not resolve host", kept=0)]
+NAMELESS = [Fault("dns", **both("name"), statuses=SILENT, says=NO_ADDRESS, kept=0)]
 
 
 def passing(name, blob, manifest=None, size=SIZE):
@@ -149,17 +151,17 @@ PASSING = [
 ]
 
 
-def table(faults):
+def table(faults, kinds):
     """[(name of the test, fault, kind, readers)]"""
     return [(f"test_{fault.name}_{kind}_{readers}", fault, kind, readers)
-            for fault in faults for kind in KINDS for readers in READERS
+            for fault in faults for kind in kinds for readers in READERS
             if getattr(fault, kind) is not None]
 
 
-def made_from(faults):
+def made_from(faults, kinds=KINDS):
     """Gives a class its tests, and the upstreams that they need."""
     def fill(cls):
-        cls.cases = table(faults)
+        cls.cases = table(faults, kinds)
         for number, (name, *case) in enumerate(cls.cases):
             def test(self, number=number, case=case):
                 self.run_case(number, *case)
@@ -372,6 +374,10 @@ class Matrix(unittest.TestCase):
             error = json.loads(got.body)["errors"][0]
             text = error["message"]
             self.assertIn(got.status, fault.statuses, text)
+            self.assertIn((got.status, error["code"]), CODES)
+            self.assertEqual("Retry-After" in got.headers,
+                             got.status == 429 or "is not asked" in text)
+            self.assertNotIn("Signature", text)
             self.assertTrue(any(name in text for name in self.names), text)
         self.assertRegex(text, fault.says)
 
@@ -470,6 +476,54 @@ class PassingFaults(Matrix):
         return {**super().upstream(prefix), "retries": 2}
 
 
+@made_from(FAULTS, ["manifest"])
+class HeldFaultMatrix(Matrix):
+    """What is here is given out whatever the upstream does when it is asked about the tag: with a
+    warning, unless its answer will do."""
+
+    # The registry has taken our token, so that this is its word: the tag goes.
+    WORD = {"401", "403"}
+    # An answer to HEAD has no body that could be wrong.
+    RIGHT = {"cut", "reset", "stall", "flip", "truncate", "truncate_without_length",
+             "endless_in_chunks", "endless_until_closed"}
+
+    def switch_on(self, repo, kind, switches):
+        faults = super().switch_on(repo, kind, switches)
+        for fault in faults:
+            fault.method = None  # it is asked with HEAD
+        return faults
+
+    def run_case(self, number, fault, kind, readers):
+        self.prefix, self.seen = f"c{number}.test", 0
+        base = f"/v2/{self.prefix}/case/{number}"
+        repo = self.registry.add_repo(f"case/{number}")
+        image = repo.add_image([b"%d" % number], tag="v1")
+        tag = f"{base}/manifests/v1"
+        parts = {f"{base}/manifests/{image.digest}": image.body,
+                 f"{base}/blobs/{image.blobs[-1]}": b"%d" % number}
+        for path, right in {tag: image.body, **parts}.items():
+            self.assertEqual(self.read(path).body, right)
+        faults = self.switch_on(repo.name, "manifest", fault.manifest)
+        before = self.descriptors()
+        for got in self.ask("manifest", readers, [tag, tag], faults):
+            self.assertLess(got.seconds, DEADLINE_S)
+            if fault.name in self.WORD:
+                self.assertEqual(got.status, 403, got.body)
+            else:
+                self.assertEqual((got.status, got.body), (200, image.body))
+                self.assertEqual(got.headers["Warning"] is None, fault.name in self.RIGHT)
+        for path, right in parts.items():
+            got = self.read(path)
+            self.assertEqual((got.status, got.body, got.headers["Warning"]), (200, right, None))
+        self.switch_off(faults)
+        self.settles(before)
+        self.until("the upstream's word", lambda: self.is_confirmed(tag, image.body))
+
+    def is_confirmed(self, path, right):
+        got = self.read(path)
+        return got.status == 200 and got.body == right and got.headers["Warning"] is None
+
+
 class Switched:
     """A switch that is not one of the registry's: `off` ends it, and `count` says what it hit."""
 
@@ -512,7 +566,7 @@ class NamelessFaultMatrix(Matrix):
 
     def switch_on(self, repo, kind, switches):
         self.configure("http://no-such-registry.invalid")
-        return [Switched(lambda: self.wb.log[self.seen:].count("Could not resolve host"),
+        return [Switched(lambda: re.search(NO_ADDRESS, self.wb.log[self.seen:]) is not None,
                          lambda: self.configure(self.registry.url))]
 
     def configure(self, url):
