@@ -190,14 +190,18 @@ static int wait_for(struct transfer *x, uint64_t first, uint64_t at, uint64_t *h
  * never does. A mismatch makes it unreliable, which is why such a reader must not reach the end. */
 static void read_whole(unsigned object)
 {
+    static const char *const repositories[] = {"a", "b", NULL};
     struct transfer_source source = {.upstream = "test",
+                                     .repository = repositories[random() % 3],
                                      .pool = pool,
                                      .retries = 4,
                                      .locate = locate,
-                                     .ctx = (void *)(uintptr_t)object};
+                                     .ctx = (void *)(uintptr_t)object,
+                                     .alone = random() % 8 == 0};
     struct transfer *x = NULL;
     struct error err = ERROR_INIT;
-    uint64_t size = size_of(object), at = 0, have = 0;
+    bool misled = random() % 16 == 0;
+    uint64_t size = size_of(object) + misled, at = 0, have = 0;
     uint64_t first = size && random() % 3 == 0 ? (uint64_t)random() % size : 0;
     struct transfer_place place = {0};
     CHECK(transfer_join(transfers, &digests[object], size, &source, &x, &err) == 0, "%s", err.text);
@@ -225,6 +229,7 @@ static void read_whole(unsigned object)
             break; /* leaves early */
     }
     CHECK(at < size || !wrong, "%" PRIu64 " wrong bytes reached a complete reader", wrong);
+    CHECK(at < size || !misled, "a wrong size was reached");
     CHECK(at <= size, "too many bytes");
     atomic_fetch_add(at == size ? &completed : &cut, 1);
     free(buf);
@@ -306,7 +311,9 @@ static void leave_the_queue(void)
     for (unsigned object = 6; object < OBJECTS; object++)
         sem_wait(&ended);
     transfer_unref(first);
-    CHECK(transfer_find(t, &digests[5], &first) == 1, "what has begun is finished");
+    struct transfer_source like = {.upstream = "test"};
+    CHECK(transfer_find(t, &digests[5], size_of(5), &like, &first) == 1,
+          "what has begun is finished");
     sem_post(&go_on);
     CHECK(transfer_wait(first, UINT64_MAX, TRANSFER_DONE, CLOCK_FOREVER, &have, &err) == 1, "%s",
           err.text);
