@@ -57,6 +57,8 @@ def blocks(name, elements, size, count):
                 block[at : at + 2] = half.tobytes()
             if name == "Q8_K":
                 block[:4] = np.float32(RANDOM.uniform(-1, 1)).tobytes()
+        if name == "MXFP4":  # the two smallest scales, and the largest
+            block[0] = [0, 1, 255, block[0]][i]
         data += block
     return data
 

@@ -95,6 +95,9 @@ Test(shape, families_with_ways_of_their_own)
         {"{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"num_attention_heads\":32,"
          "\"num_key_value_heads\":8,\"hidden_size\":4096,\"sliding_window\":null}",
          "F:8:128:128x2"},
+        {"{\"model_type\":\"phi3\",\"num_hidden_layers\":2,\"num_attention_heads\":32,"
+         "\"hidden_size\":3072,\"sliding_window\":2047,\"use_sliding_window\":false}",
+         "F:32:96:96x2"},
         {"{\"model_type\":\"kimi_linear\",\"num_hidden_layers\":4,\"num_attention_heads\":32,"
          "\"hidden_size\":2304,\"kv_lora_rank\":512,\"qk_rope_head_dim\":64,"
          "\"linear_attn_config\":{\"full_attn_layers\":[4],\"kda_layers\":[1,2,3],\"head_dim\":128,"

@@ -81,7 +81,7 @@ Test(shape_gguf, architectures)
         {"general.architecture=smallthinker smallthinker.block_count=5 "
          "smallthinker.embedding_length=2560 smallthinker.attention.head_count=28 "
          "smallthinker.attention.head_count_kv=4 smallthinker.attention.key_length=128 "
-         "smallthinker.attention.value_length=128 smallthinker.attention.sliding_window=4096",
+         "smallthinker.attention.value_length=128 smallthinker.attention.sliding_window=2048",
          "F:4:128:128 W:4:128:128:4096x3 F:4:128:128"},
         {"general.architecture=phi3 phi3.block_count=2 phi3.embedding_length=3072 "
          "phi3.attention.head_count=32 phi3.attention.sliding_window=2047",
