@@ -76,9 +76,10 @@ struct pickle_report {
                                all that is no byte of theirs */
 };
 
-/* Any of the containers; of a big file only the pickles and the beginnings of members are read.
- * ERR_INVALID: a safetensors or GGUF file, or nothing that holds a pickle. ERR_TOO_LARGE: a pickle
- * over 256 MiB, more than a million imports or tensors. pickle_report_done() in any case. */
+/* Any of the containers, and zip files that lie in one of them; of a big file only the pickles and
+ * the beginnings of members are read. ERR_INVALID: a safetensors or GGUF file, or nothing that
+ * holds a pickle. ERR_TOO_LARGE: a pickle over 256 MiB, all of them over 512 MiB, more than a
+ * million imports or tensors. pickle_report_done() in any case. */
 int pickle_inspect(const struct byte_source *s, struct pickle_report *ret, struct error *err);
 void pickle_report_done(struct pickle_report *r);
 

@@ -61,6 +61,8 @@ static int fill(struct pickle_input *in, size_t *ret_n, struct error *err)
     in->got += n;
     in->chunk = in->chunk < INPUT_WANT_MAX ? 2 * in->chunk : INPUT_WANT_MAX;
     *ret_n = n;
+    if (in->total && (*in->total += n) > PICKLE_TOTAL_MAX)
+        return err_set(err, ERR_TOO_LARGE, "pickles of over %u MiB", PICKLE_TOTAL_MAX >> 20);
     if (in->got > PICKLE_READ_MAX)
         return err_set(err, ERR_TOO_LARGE, "a pickle of over %u MiB", PICKLE_READ_MAX >> 20);
     return 0;

@@ -9,7 +9,8 @@
 
 /* ---- bytes in order (pickle_input.c) ---- */
 
-#define PICKLE_READ_MAX (256u << 20) /* of one input; what is skipped unread does not count */
+#define PICKLE_READ_MAX (256u << 20)  /* of one input; what is skipped unread does not count */
+#define PICKLE_TOTAL_MAX (512u << 20) /* of all of them: members may lie over each other */
 
 struct pickle_input {
     const struct byte_source *s;
@@ -19,6 +20,7 @@ struct pickle_input {
     size_t start, have; /* buf[start..have) is what comes next */
     uint64_t at;        /* byte of the input that buf[start] is */
     uint64_t got;
+    uint64_t *total; /* of all inputs; may be NULL */
     size_t chunk;
     bool torn; /* the packed stream broke */
 };
@@ -61,6 +63,8 @@ struct pickle_storage {
 struct pickle_scan {
     struct byte_source source; /* counts */
     const struct byte_source *file;
+    const struct byte_source *current; /* source, or an archive within it */
+    unsigned depth;                    /* of archives within archives */
     struct pickle_report *report;
     void *import_tree, *storage_tree; /* tsearch() */
     struct pickle_import **imports;   /* in the order of their first use; owned until reported */
@@ -68,6 +72,7 @@ struct pickle_scan {
     struct pickle_storage **storages;
     size_t n_storages, cap_storages;
     size_t cap_tensors;
+    uint64_t walked;    /* bytes of all inputs */
     size_t text;        /* bytes of names so far */
     const char *member; /* being walked; NULL = the file itself */
 };
@@ -161,6 +166,36 @@ enum walk_end {
 
 /* Walks the pickle that starts where the input stands. enum walk_end, or -1. */
 int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error *err);
+
+/* ---- places (pickle_places.c) ---- */
+
+/* A range of scan->current, or a member of the zip that it is. */
+struct pickle_place {
+    const char *name; /* NULL = the file itself */
+    uint64_t from, size;
+    const struct zip_member *packed;
+};
+
+/* How sure we are that there is a pickle. */
+enum belief {
+    BELIEVED, /* it is named so, or it is the file: a walk that ends badly is a finding */
+    LIKELY,   /* it starts with PROTO: what is imported before a bad end counts */
+    POSSIBLE, /* some first opcode: counts when it reaches its STOP and imports something */
+};
+
+/* Walks what is there, if it is a pickle. *ret_any: it was one, or something was found. */
+int pickle_inspect_place(struct pickle_scan *scan, const struct pickle_place *place,
+                         enum belief belief, bool *ret_any, struct error *err);
+
+/* ---- archives (pickle_archives.c); they are scan->current ---- */
+
+#define TAR_BLOCK 512u
+bool pickle_is_tar(const unsigned char *block);
+int pickle_inspect_tar(struct pickle_scan *scan, struct error *err);
+int pickle_inspect_zip(struct pickle_scan *scan, const struct zip *z, struct error *err);
+/* A zip in a member. */
+int pickle_inspect_nested(struct pickle_scan *scan, const struct pickle_place *place, bool *ret_any,
+                          struct error *err);
 
 /* ---- tensors (pickle_tensors.c) ---- */
 

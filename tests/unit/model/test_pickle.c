@@ -591,6 +591,111 @@ Test(pickle, looks_into_the_members_of_a_tar)
     }
 }
 
+/* ---- archives within archives ---- */
+
+/* Behind an inner archive, so that its end is not found as the outer one's. */
+static const char far_away[70000];
+
+static void put_evil_zip(struct zip_builder *z)
+{
+    zip_add(z, "m/data.pkl", evil, sizeof(evil) - 1, (struct zip_odd){0});
+    zip_end(z, false);
+}
+
+static void wrap(struct zip_builder *z, const char *name, const struct zip_builder *inner)
+{
+    zip_add(z, name, inner->b.data, inner->b.len, (struct zip_odd){0});
+    zip_add(z, "zeros", far_away, sizeof(far_away), (struct zip_odd){0});
+    zip_end(z, false);
+}
+
+Test(pickle, looks_into_archives_within_archives)
+{
+    _cleanup_zip_builder_ struct zip_builder inner = {0}, outer = {0}, outermost = {0};
+    _cleanup_strbuf_ struct strbuf tar = STRBUF_INIT;
+    struct error err = ERROR_INIT;
+    struct pickle_report r;
+    put_evil_zip(&inner);
+    wrap(&outer, "weights.pt", &inner);
+    check_zip("a zip in a zip", &outer, PICKLE_DANGEROUS, "weights.pt/m/data.pkl");
+    wrap(&outermost, "all.zip", &outer);
+    check_zip("in a zip", &outermost, PICKLE_DANGEROUS, "all.zip/weights.pt/m/data.pkl");
+    tar_add(&tar, "./weights.ckpt", inner.b.data, inner.b.len);
+    tar_add(&tar, "./zeros", far_away, sizeof(far_away));
+    strbuf_put(&tar, (char[1024]){0}, 1024);
+    cr_assert_eq(inspect(tar.data, tar.len, &r, &err), 0, "%s", err.text);
+    cr_expect_eq(r.verdict, PICKLE_DANGEROUS);
+    cr_expect_eq(r.container, PICKLE_TAR);
+    cr_expect_str_eq(r.imports[0].member, "./weights.ckpt/m/data.pkl");
+    pickle_report_done(&r);
+}
+
+Test(pickle, archives_that_are_not_looked_into_are_never_clean)
+{
+    _cleanup_zip_builder_ struct zip_builder inner = {0}, outer = {0};
+    put_evil_zip(&inner);
+    zip_add(&outer, "weights.pt", inner.b.data, inner.b.len, (struct zip_odd){.deflate = true});
+    zip_end(&outer, false);
+    check_zip("packed", &outer, PICKLE_UNREADABLE, NULL);
+    for (int deep = 0; deep < 5; deep++) {
+        struct zip_builder next = {0};
+        wrap(&next, "x.zip", &inner);
+        zip_builder_done(&inner);
+        inner = next;
+    }
+    check_zip("deep", &inner, PICKLE_UNREADABLE, NULL);
+}
+
+Test(pickle, members_over_each_other_do_not_cost_without_end)
+{
+    /* 3,000 entries for the same megabyte of opcodes */
+    _cleanup_zip_builder_ struct zip_builder z = {0};
+    struct error err = ERROR_INIT;
+    struct pickle_report r;
+    size_t len = 1u << 20;
+    _cleanup_free_ char *ops = malloc(len);
+    cr_assert_not_null(ops);
+    memset(ops, 'N', len);
+    memcpy(ops, "\x80\x02", 2);
+    zip_add(&z, "m/data.pkl", ops, len, (struct zip_odd){0});
+    _cleanup_strbuf_ struct strbuf entry = STRBUF_INIT;
+    strbuf_put(&entry, z.directory.data, z.directory.len);
+    for (unsigned i = 0; i < 3000; i++) {
+        entry.data[46] = (char)('A' + i % 50);
+        entry.data[47] = (char)('A' + i / 50);
+        strbuf_put(&z.directory, entry.data, entry.len);
+    }
+    zip_end(&z, false);
+    cr_expect_eq(inspect(z.b.data, z.b.len, &r, &err), -1);
+    cr_expect_eq(err.code, ERR_TOO_LARGE, "%s", err.text);
+    pickle_report_done(&r);
+}
+
+Test(pickle, objects_in_numpy_arrays_are_walked)
+{
+    static const char head[] = "{'descr':'|O','fortran_order':False,'shape':(1,)}\n";
+    static const struct {
+        const char *head, *pickle;
+        size_t len;
+        enum pickle_verdict verdict;
+    } cases[] = {
+        {head, HAND(evil), PICKLE_DANGEROUS},
+        {head, HAND(good), PICKLE_ALLOWED},
+        {"{'descr':'|' 'O'}", HAND(evil), PICKLE_UNREADABLE},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+        _cleanup_zip_builder_ struct zip_builder z = {0};
+        strbuf_put(&b, "\x93NUMPY\1\0", 8);
+        zip_put_int(&b, strlen(cases[i].head), 2);
+        strbuf_puts(&b, cases[i].head);
+        strbuf_put(&b, cases[i].pickle, cases[i].len);
+        zip_add(&z, "x.npy", b.data, b.len, (struct zip_odd){.deflate = i % 2});
+        zip_end(&z, false);
+        check_zip(cases[i].head, &z, cases[i].verdict, NULL);
+    }
+}
+
 /* ---- tensors ---- */
 
 static void check_tensor(const char *what, const void *data, size_t len, bool known)
