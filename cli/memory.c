@@ -191,6 +191,7 @@ static int from_config(struct source *s, struct memory_report *r, struct error *
     }
     if (rc == 0)
         status = print(r);
+    r->shape = NULL;
     shape_done(&shape);
     return rc < 0 ? -1 : status;
 }

@@ -2,8 +2,6 @@
  * reference reader (safetensors/src/tensor.rs), and a few more: a tensor's name is given once, has
  * no NUL, and its entry is an object. */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,39 +311,40 @@ static int check_names(struct parse *p, struct error *err)
     return 0;
 }
 
-/* What is wrong with a tensor is said here, and its name quoted only then. */
-static int wrong_tensor(const struct tensor *t, struct error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static int wrong_tensor(const struct tensor *t, struct error *err, const char *format, ...)
+/* Its name is quoted only when something is wrong with it. */
+static int wrong_tensor(const struct tensor *t, struct error *err)
 {
-    char quoted[NAME_QUOTED_MAX], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return err_set(err, ERR_INVALID, "tensor %s (byte %" PRIu64 "): %s",
-                   name_quote(t->name, t->name_len, quoted), t->at, text);
+    char quoted[NAME_QUOTED_MAX];
+    return err_wrap(err, "tensor %s (byte %" PRIu64 ")", name_quote(t->name, t->name_len, quoted),
+                    t->at);
 }
 
-/* One tensor against its place: it begins where the one before it ended. */
-static int check_tensor(struct parse *p, const struct tensor *t, uint64_t place, struct error *err)
+/* A tensor's size against its place: it begins where the one before it ended. */
+static int check_size(const struct tensor *t, uint64_t place, struct error *err)
 {
     uint64_t bits;
     if (t->begin != place || t->end < t->begin)
-        return wrong_tensor(t, err,
-                            "data_offsets [%" PRIu64 ", %" PRIu64
-                            "] do not follow the tensor before it, which ends at %" PRIu64,
-                            t->begin, t->end, place);
+        return err_set(err, ERR_INVALID,
+                       "data_offsets [%" PRIu64 ", %" PRIu64
+                       "] do not follow the tensor before it, which ends at %" PRIu64,
+                       t->begin, t->end, place);
     if (t->overflow || __builtin_mul_overflow(t->elements, dtypes[t->dtype].bits, &bits))
-        return wrong_tensor(t, err, "its shape does not fit 64 bits");
+        return err_set(err, ERR_INVALID, "its shape does not fit 64 bits");
     if (bits % 8)
-        return wrong_tensor(t, err, "%" PRIu64 " elements of %s do not fill whole bytes",
-                            t->elements, dtypes[t->dtype].name);
+        return err_set(err, ERR_INVALID, "%" PRIu64 " elements of %s do not fill whole bytes",
+                       t->elements, dtypes[t->dtype].name);
     if (bits / 8 != t->end - t->begin)
-        return wrong_tensor(t, err, "its shape takes %" PRIu64 " bytes, its data_offsets %" PRIu64,
-                            bits / 8, t->end - t->begin);
-    return weights_count(&p->w, dtypes[t->dtype].name, 1, t->elements, bits / 8, err);
+        return err_set(err, ERR_INVALID,
+                       "its shape takes %" PRIu64 " bytes, its data_offsets %" PRIu64, bits / 8,
+                       t->end - t->begin);
+    return 0;
+}
+
+static int check_tensor(struct parse *p, const struct tensor *t, uint64_t place, struct error *err)
+{
+    if (check_size(t, place, err) < 0)
+        return wrong_tensor(t, err);
+    return weights_count(&p->w, dtypes[t->dtype].name, 1, t->elements, t->end - t->begin, err);
 }
 
 static int check_tensors(struct parse *p, uint64_t file_size, struct error *err)
