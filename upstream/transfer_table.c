@@ -8,7 +8,7 @@
 /* A transfer that can not be joined has this long to be refused by its upstream, so that the next
  * one is the only one. */
 #define UNDECIDED_MS 5000u
-#define DISTRUST_MS (TRANSFER_MISMATCH_S * 1000u)
+#define DISTRUST_MS (TRANSFER_MISMATCH_S * 1000ull)
 
 static struct transfer **bucket_of(struct transfers *t, const struct digest *d)
 {
