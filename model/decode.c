@@ -19,6 +19,10 @@ static const struct plain_type *plain_type_of(enum decode_names names, const cha
 {
     static const struct plain_type table[] = {
         {"BOOL", DECODED_BOOL, 8, true, false},
+        {"U2", DECODED_UNSIGNED, 2, true, false}, /* these four are ONNX's */
+        {"I2", DECODED_SIGNED, 2, true, false},
+        {"U4", DECODED_UNSIGNED, 4, true, false},
+        {"I4", DECODED_SIGNED, 4, true, false},
         {"U8", DECODED_UNSIGNED, 8, true, false},
         {"I8", DECODED_SIGNED, 8, true, true},
         {"U16", DECODED_UNSIGNED, 16, true, false},
@@ -39,6 +43,7 @@ static const struct plain_type *plain_type_of(enum decode_names names, const cha
         {"BF16", DECODED_FLOAT, 16, true, true},
         {"F32", DECODED_FLOAT, 32, true, true},
         {"F64", DECODED_FLOAT, 64, true, true},
+        {"C32", DECODED_COMPLEX, 32, true, false}, /* PyTorch's */
         {"C64", DECODED_COMPLEX, 64, true, false},
         {"C128", DECODED_COMPLEX, 128, true, false}, /* NumPy's and ONNX's */
     };
@@ -54,7 +59,7 @@ bool type_block(enum decode_names names, const char *type, uint32_t *ret_element
 {
     const struct plain_type *plain = plain_type_of(names, type);
     if (plain) {
-        *ret_elements = plain->bits == 4 ? 2 : plain->bits == 6 ? 4 : 1;
+        *ret_elements = plain->bits == 4 ? 2 : plain->bits < 8 ? 4 : 1;
         *ret_bytes = *ret_elements * plain->bits / 8;
         return true;
     }
@@ -88,8 +93,8 @@ uint64_t bytes_load(const unsigned char *p, unsigned n, bool big)
 }
 
 /* `bits` bits from bit `at` on, counted from the lowest of the first byte: the first of two F4
- * lies in the low nibble (as torch.float4_e2m1fn_x2 has it), and the F6 follow one another in the
- * same way. */
+ * lies in the low nibble (as torch.float4_e2m1fn_x2 has it), so do ONNX's small integers, and the
+ * F6 follow one another in the same way. */
 static unsigned load_bits(const unsigned char *p, size_t at, unsigned bits)
 {
     unsigned value = p[at / 8], shift = (unsigned)(at % 8);
@@ -98,29 +103,37 @@ static unsigned load_bits(const unsigned char *p, size_t at, unsigned bits)
     return value >> shift & ((1u << bits) - 1);
 }
 
+static uint64_t load_one(const struct plain_type *t, bool big, const unsigned char *data, size_t i)
+{
+    if (t->bits < 8)
+        return load_bits(data, i * t->bits, t->bits);
+    unsigned bytes = t->bits / 8u;
+    return bytes_load(data + i * bytes, bytes, big);
+}
+
 static void decode_one(const struct plain_type *t, const struct float_format *f, bool big,
                        const unsigned char *data, size_t i, struct decoded *ret)
 {
-    unsigned bytes = t->bits / 8, half = bytes / 2;
-    const unsigned char *p = data + i * bytes;
     *ret = (struct decoded){.kind = t->kind};
     switch (t->kind) {
     case DECODED_FLOAT:
-        ret->v.real = float_decode(f, t->bits < 8 ? load_bits(data, i * t->bits, t->bits)
-                                                  : bytes_load(p, bytes, big));
+        ret->v.real = float_decode(f, load_one(t, big, data, i));
         break;
-    case DECODED_COMPLEX:
+    case DECODED_COMPLEX: {
+        unsigned half = t->bits / 16u;
+        const unsigned char *p = data + i * 2 * half;
         ret->v.real = float_decode(f, bytes_load(p, half, big));
         ret->imaginary = float_decode(f, bytes_load(p + half, half, big));
         break;
+    }
     case DECODED_SIGNED: { /* the sign is the top bit: move it there and back */
-        unsigned shift = 64 - t->bits;
-        ret->v.i = (int64_t)(bytes_load(p, bytes, big) << shift) >> shift;
+        unsigned shift = 64u - t->bits;
+        ret->v.i = (int64_t)(load_one(t, big, data, i) << shift) >> shift;
         break;
     }
     case DECODED_BOOL:
     case DECODED_UNSIGNED:
-        ret->v.u = bytes_load(p, bytes, big);
+        ret->v.u = load_one(t, big, data, i);
         break;
     }
 }
@@ -130,7 +143,7 @@ static void decode_plain(const struct plain_type *t, bool big, const unsigned ch
 {
     const struct float_format *f = NULL;
     if (t->kind == DECODED_COMPLEX)
-        f = float_format_of(t->bits == 64 ? "F32" : "F64");
+        f = float_format_of(t->bits == 32 ? "F16" : t->bits == 64 ? "F32" : "F64");
     else if (t->kind == DECODED_FLOAT)
         f = float_format_of(t->name);
     for (size_t i = 0; i < n; i++)

@@ -27,7 +27,8 @@ struct decoded {
     double imaginary; /* C64 */
 };
 
-/* Whose names the types have; the exact spelling counts. */
+/* Whose names the types have; the exact spelling counts. NumPy's, PyTorch's and ONNX's go with
+ * those of safetensors. */
 enum decode_names { DECODE_SAFETENSORS, DECODE_GGML };
 /* The bytes that hold the first n elements (whole blocks: two F4, four F6); 0 for a type that is
  * not known, UINT64_MAX where the product is greater. */

@@ -77,7 +77,7 @@ static void put_float(const struct float_format *f, double x, char *ret, size_t 
 
 void decoded_text(const struct decoded *d, const char *type, char ret[static DECODED_TEXT_MAX])
 {
-    static const char *const complex_types[][2] = {{"C64", "F32"}, {"C128", "F64"}};
+    static const char *const complex_types[][2] = {{"C32", "F16"}, {"C64", "F32"}, {"C128", "F64"}};
     const struct float_format *f = float_format_of(type);
     char real[28], imaginary[28];
     for (size_t i = 0; i < ARRAY_LEN(complex_types); i++)

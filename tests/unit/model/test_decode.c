@@ -103,6 +103,17 @@ Test(decode, small_types_and_pairs)
     cr_assert_eq(decode(DECODE_SAFETENSORS, "F4", false, "\x21", 1, 1, d, &err), 0);
     cr_expect_eq(d[0].v.real, 0.5);
     cr_assert_eq(decode(DECODE_SAFETENSORS, "F32", false, "", 0, 0, d, &err), 0);
+    /* 0x9e = 10 01 11 10 */
+    cr_assert_eq(decode(DECODE_SAFETENSORS, "I4", false, "\x9e", 1, 2, d, &err), 0);
+    cr_expect(d[0].kind == DECODED_SIGNED && d[0].v.i == -2 && d[1].v.i == -7);
+    cr_assert_eq(decode(DECODE_SAFETENSORS, "U4", false, "\x9e", 1, 2, d, &err), 0);
+    cr_expect(d[0].kind == DECODED_UNSIGNED && d[0].v.u == 14 && d[1].v.u == 9);
+    cr_assert_eq(decode(DECODE_SAFETENSORS, "I2", false, "\x9e", 1, 3, d, &err), 0);
+    cr_expect(d[0].v.i == -2 && d[1].v.i == -1 && d[2].v.i == 1);
+    cr_assert_eq(decode(DECODE_SAFETENSORS, "U2", false, "\x9e", 1, 3, d, &err), 0);
+    cr_expect(d[0].v.u == 2 && d[1].v.u == 3 && d[2].v.u == 1);
+    cr_assert_eq(decode(DECODE_SAFETENSORS, "C32", true, "\x3c\0\xc0\0", 4, 1, d, &err), 0);
+    cr_expect(d[0].kind == DECODED_COMPLEX && d[0].v.real == 1 && d[0].imaginary == -2);
 }
 
 Test(decode, sizes)
@@ -116,6 +127,7 @@ Test(decode, sizes)
         {DECODE_SAFETENSORS, "F6_E2M3", 1, 3},
         {DECODE_SAFETENSORS, "F6_E3M2", 5, 6},
         {DECODE_SAFETENSORS, "C64", 2, 16},
+        {DECODE_SAFETENSORS, "I2", 5, 2},
         {DECODE_SAFETENSORS, "Q4_0", 32, 0},
         {DECODE_SAFETENSORS, "f32", 1, 0},
         {DECODE_GGML, "Q4_K", 1, 144},
