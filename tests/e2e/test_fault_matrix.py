@@ -431,7 +431,7 @@ class Matrix(unittest.TestCase):
         self.until("the upstream to be asked again", lambda: not is_refused())
         self.assertEqual(got.status, 200, got.body[:2000])
         for again in (got, self.read(paths[1])):
-            self.assertTrue(again.whole and again.body == right, again.status)
+            self.assertTrue(again.whole and again.body == right, self.wb.log[self.seen:][-4000:])
         if kept is not None:
             self.assertLessEqual(sent() - before, len(right) - kept)
 

@@ -140,7 +140,7 @@ class Answerer(Handler):
         headers = self.switched_head(headers)
         fault = self.take("endless")
         if fault:
-            return self.respond_endless(fault, status, headers, source)
+            return self.respond_endless(fault, status, headers, source, start, length)
         fault = self.take("empty")
         if fault:
             status, source, start, length = int(fault.get("status", 200)), Memory(b""), 0, 0
@@ -209,8 +209,8 @@ class Answerer(Handler):
         if options["total_rate"]:
             plan.buckets.append(self.standin.total_bucket())
 
-    def respond_endless(self, fault, status, headers, source):
-        """The body, and then filler until the client leaves."""
+    def respond_endless(self, fault, status, headers, source, start, length):
+        """The body that was asked for, and then filler until the client leaves."""
         if fault.get("framing", "chunked") == "chunked":
             headers.append(("Transfer-Encoding", "chunked"))
             self.chunked = True
@@ -220,8 +220,8 @@ class Answerer(Handler):
         if self.command == "HEAD":
             return
         left = int(fault.get("limit", ENDLESS))
-        real = min(source.size, left)
-        self.send_body(source, 0, real, Plan(), last=False)
+        real = min(length, left)
+        self.send_body(source, start, real, Plan(), last=False)
         left -= real
         while left > 0:
             self._send(FILLER[:left])

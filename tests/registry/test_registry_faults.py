@@ -307,7 +307,10 @@ class Answers(FaultCase):
             self.once("endless", framing=framing, limit=SIZE + 10)
             got = self.blob()
             self.assertEqual((got.cut, got.body), (False, LAYER + b" " * 10))
-        self.assertTrue(self.registry.wait_requests(4, done=True))
+            self.once("endless", framing=framing, limit=SIZE)
+            got = self.blob(Range="bytes=100-")
+            self.assertEqual((got.status, got.body), (206, LAYER[100:] + b" " * 100))
+        self.assertTrue(self.registry.wait_requests(6, done=True))
 
     def test_headers(self):
         self.once("headers", set={"Docker-Content-Digest": ZEROS, "X-New": 1}, drop=["etag"])
