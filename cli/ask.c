@@ -9,6 +9,9 @@
 #define ANSWER_MAX (4u << 20)
 #define CONNECT_TIMEOUT_S 10u
 #define ANSWER_TIMEOUT_S 60u
+/* The server works for as long as its upstreams' time limits allow before it says anything. It is
+ * on this machine, so that one that ends is seen at once. */
+#define LINES_TIMEOUT_S 86400u
 
 const char *ask_server(const char *option)
 {
@@ -79,12 +82,13 @@ static int ask(struct http_pool *pool, const char *server, const char *method, c
     return 0;
 }
 
-static int pool_new(const char *server, struct http_pool **ret, struct error *err)
+static int pool_new(const char *server, unsigned timeout_s, struct http_pool **ret,
+                    struct error *err)
 {
     const struct http_options options = {
         .max_connections = 1,
         .connect_timeout_s = CONNECT_TIMEOUT_S,
-        .stall_timeout_s = ANSWER_TIMEOUT_S,
+        .stall_timeout_s = timeout_s,
     };
     const char *wrong = url_check(server, "http|https", false);
     if (wrong)
@@ -96,7 +100,7 @@ int ask_json(const char *server, const char *method, const char *path, struct js
              struct strbuf *body, struct error *err)
 {
     struct http_pool *pool = NULL;
-    if (pool_new(server, &pool, err) < 0)
+    if (pool_new(server, ANSWER_TIMEOUT_S, &pool, err) < 0)
         return -1;
     int rc = ask(pool, server, method, path, ret, body, err);
     http_pool_free(pool);
@@ -147,7 +151,7 @@ int ask_lines(const char *server, const char *method, const char *path,
     _cleanup_strbuf_ struct strbuf url = STRBUF_INIT;
     struct lines l = {.server = server, .on_line = on_line, .ctx = ctx};
     struct http_pool *pool = NULL;
-    if (put_url(server, path, &url, err) < 0 || pool_new(server, &pool, err) < 0)
+    if (put_url(server, path, &url, err) < 0 || pool_new(server, LINES_TIMEOUT_S, &pool, err) < 0)
         return -1;
     const struct http_request request = {
         .method = method,

@@ -30,8 +30,12 @@ int command_failed(const struct error *err)
 
 int finish_output(void)
 {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if (fflush(stdout) != 0) {
         fprintf(stderr, "weighbridge: standard output cannot be written: %m\n");
+        return EXIT_FAILED;
+    }
+    if (ferror(stdout)) { /* earlier: errno tells of it no more */
+        fputs("weighbridge: not all of the output could be written\n", stderr);
         return EXIT_FAILED;
     }
     return EXIT_OK;

@@ -65,6 +65,8 @@ static bool is_read(const struct request *q)
     case ROUTE_TAGS:
     case ROUTE_REFERRERS:
         return q->is_head || strcmp(q->method, "GET") == 0;
+    case ROUTE_ADMIN_WARM: /* what will be pulled under this name */
+        return true;
     default:
         return false;
     }
@@ -152,13 +154,11 @@ int names_settle(struct request *q, struct error *err)
     char full[REPOSITORY_MAX + 1];
     if (!*ref->repository)
         return 0;
-    if (*q->route.name) { /* of the registry API */
-        if (read_ns(q, err) < 0)
-            return -1;
-        u = q->ns_upstream;
-        if (!u && find_default(q, &u, err) < 0)
-            return -1;
-    }
+    if (*q->route.name && read_ns(q, err) < 0) /* of the registry API */
+        return -1;
+    u = q->ns_upstream;
+    if (!u && find_default(q, &u, err) < 0)
+        return -1;
     if (!config_full_name(q->server->config, u, ref->as_given, full, sizeof(full)))
         return err_set(err, ERR_INVALID, "the repository name is over %d bytes, with \"%s/\"",
                        REPOSITORY_MAX, u ? u->prefix : ref->as_given);

@@ -12,6 +12,7 @@
 /* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
  */
 #define START_WAIT_MS 60000
+#define HALT_STEP_MS 500
 #define LOOKS 4u /* at what is known of a blob, while that changes */
 
 struct reader {
@@ -23,11 +24,12 @@ struct reader {
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
     struct transfer_place place;
-    uint64_t first, end; /* what will be read */
-    uint64_t asked_end;  /* as it was asked for */
-    bool own;            /* the transfer asks for the bytes in the link's own repository */
-    bool alone;          /* joins no other any more */
-    bool begun;          /* its client has got some of it */
+    uint64_t first, end;     /* what will be read */
+    uint64_t asked_end;      /* as it was asked for */
+    bool own;                /* the transfer asks for the bytes in the link's own repository */
+    bool alone;              /* joins no other any more */
+    bool begun;              /* its client has got some of it */
+    const atomic_bool *halt; /* NULL = nobody can call it off */
 };
 
 static bool is_part(const struct reader *r)
@@ -207,18 +209,32 @@ static int find_transfer(struct reader *r, struct link *link, struct error *err)
     return claimed && !feeds(r) ? check_claim(u, r->repository, &r->digest, err) : 0;
 }
 
+/* As transfer_wait(), for as long as a client waits for its answer. */
+static int wait_for_state(const struct reader *r, enum transfer_state state, struct error *err)
+{
+    uint64_t have, end_ms = clock_monotonic_ms() + START_WAIT_MS;
+    for (;;) {
+        uint64_t now = clock_monotonic_ms(), until_ms = end_ms;
+        if (r->halt && atomic_load(r->halt))
+            return err_set(err, ERR_CANCELLED, "nobody waits for it any more");
+        if (r->halt && until_ms > now + HALT_STEP_MS)
+            until_ms = now + HALT_STEP_MS;
+        int rc = transfer_wait(r->transfer, UINT64_MAX, state, until_ms, &have, err);
+        if (rc || clock_monotonic_ms() >= end_ms)
+            return rc;
+    }
+}
+
 /* Until the upstream has answered, so that a failure can be a status. */
 static int join(struct reader *r, struct link *link, struct error *err)
 {
     bool claimed = link->claimed;
-    uint64_t have;
     if (find_transfer(r, link, err) < 0)
         return -1;
     transfer_move(r->transfer, &r->place, r->first);
     if (is_part(r))
         transfer_hurry(r->transfer, r->first, r->end);
-    int rc = transfer_wait(r->transfer, UINT64_MAX, TRANSFER_HEADERS,
-                           clock_monotonic_ms() + START_WAIT_MS, &have, err);
+    int rc = wait_for_state(r, TRANSFER_HEADERS, err);
     if (rc == 0)
         return not_begun(r->upstreams, err);
     if (rc > 0 && claimed && feeds(r))
@@ -241,16 +257,12 @@ static int find_link(struct upstreams *u, const char *repository, const struct d
 static int fetch_as(struct reader *r, uint64_t size, struct error *err)
 {
     struct link link = {0};
-    uint64_t have;
     int rc = find_link(r->upstreams, r->repository, &r->digest, &link, err);
     if (rc == 0)
         rc = reader_no_blob(r->upstreams, r->repository, &r->digest, err);
     link.size = size;
     if (rc > 0 && !link.held)
-        rc = find_transfer(r, &link, err) < 0
-                 ? -1
-                 : transfer_wait(r->transfer, UINT64_MAX, TRANSFER_DONE,
-                                 clock_monotonic_ms() + START_WAIT_MS, &have, err);
+        rc = find_transfer(r, &link, err) < 0 ? -1 : wait_for_state(r, TRANSFER_DONE, err);
     link_done(&link);
     return rc;
 }
@@ -389,23 +401,50 @@ static int open_blob(struct reader *r, struct error *err)
     return -1;
 }
 
-int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
-                uint64_t end, struct reader **ret, struct error *err)
+static struct reader *reader_new(struct upstreams *u, const char *repository,
+                                 const struct digest *d)
 {
     struct reader *r = calloc(1, sizeof(*r));
     if (!r)
-        return err_set(err, ERR_NOMEM, "out of memory for a reader");
+        return NULL;
     r->upstreams = u;
     snprintf(r->repository, sizeof(r->repository), "%s", repository);
     r->digest = *d;
-    r->first = first;
-    r->asked_end = end;
+    r->asked_end = UINT64_MAX;
+    return r;
+}
+
+/* Takes r, which may be NULL. */
+static int open_new(struct reader *r, struct reader **ret, struct error *err)
+{
+    if (!r)
+        return err_set(err, ERR_NOMEM, "out of memory for a reader");
     if (open_blob(r, err) < 0) {
         reader_close(r);
         return -1;
     }
     *ret = r;
     return 0;
+}
+
+int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
+                uint64_t end, struct reader **ret, struct error *err)
+{
+    struct reader *r = reader_new(u, repository, d);
+    if (r) {
+        r->first = first;
+        r->asked_end = end;
+    }
+    return open_new(r, ret, err);
+}
+
+int reader_open_until(struct upstreams *u, const char *repository, const struct digest *d,
+                      const atomic_bool *halt, struct reader **ret, struct error *err)
+{
+    struct reader *r = reader_new(u, repository, d);
+    if (r)
+        r->halt = halt;
+    return open_new(r, ret, err);
 }
 
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
@@ -499,8 +538,9 @@ int reader_wait(struct reader *r, uint64_t seen, unsigned wait_ms, uint64_t *ret
         *ret_have = r->size;
         return 1;
     }
-    return transfer_wait(r->transfer, seen, TRANSFER_DONE, clock_monotonic_ms() + wait_ms, ret_have,
-                         err);
+    int rc = transfer_wait(r->transfer, seen, TRANSFER_DONE, clock_monotonic_ms() + wait_ms,
+                           ret_have, err);
+    return rc < 0 ? -1 : transfer_is_kept(r->transfer, err) < 0 ? -1 : rc;
 }
 
 void reader_close(struct reader *r)

@@ -123,6 +123,8 @@ bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size);
  * reached, 0 at the deadline, -1 with the transfer's error once it has failed. */
 int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
                   uint64_t deadline_ms, uint64_t *ret_have, struct error *err);
+/* -1 with the reason when its bytes are only passed through, so that the blob will not be held. */
+int transfer_is_kept(struct transfer *x, struct error *err);
 /* Bytes that have been published (offset < have), up to len. Never blocks on the network. */
 ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                       struct error *err);

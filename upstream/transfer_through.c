@@ -132,6 +132,16 @@ ssize_t transfer_window_read(struct transfer *x, uint64_t offset, void *buf, siz
     return (ssize_t)len;
 }
 
+int transfer_is_kept(struct transfer *x, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    bool through = x->through;
+    if (through && err)
+        *err = x->why;
+    pthread_mutex_unlock(&x->lock);
+    return through ? -1 : 0;
+}
+
 /* ---- its readers ---------------------------------------------------------------------------- */
 
 void transfer_move(struct transfer *x, struct transfer_place *p, uint64_t at)

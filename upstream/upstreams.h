@@ -8,6 +8,8 @@
 #ifndef WB_UPSTREAM_UPSTREAMS_H
 #define WB_UPSTREAM_UPSTREAMS_H
 
+#include <stdatomic.h>
+
 #include "config/config.h"
 #include "storage/store.h"
 #include "upstream/breaker.h"
@@ -69,6 +71,9 @@ enum reader_kind { READER_HIT, READER_FILL, READER_JOIN }; /* held; started or j
  * said; reader_stat() says the same then. ERR_NOT_FOUND: no link in that repository. */
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
                 uint64_t end, struct reader **ret, struct error *err);
+/* All of it, for nobody in particular: ERR_CANCELLED within a second or two of *halt. */
+int reader_open_until(struct upstreams *u, const char *repository, const struct digest *d,
+                      const atomic_bool *halt, struct reader **ret, struct error *err);
 /* Size and presence without opening: 1 found, 0 no link, -1 (ERR_NOT_FOUND: a link, but its bytes
  * are gone and have no origin). */
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
@@ -84,8 +89,9 @@ int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it);
  * the error says why. */
 ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
                     bool *ret_waiting, struct error *err);
-/* How far the blob is, without reading it: sleeps until more than `seen` bytes from its beginning
- * could be read, or wait_ms passed. 1 with *ret_have (the size: it is held now), 0, or -1. */
+/* How far the blob is, for who wants it to be held and reads nothing: sleeps until more than `seen`
+ * bytes from its beginning could be read, or wait_ms passed. 1 with *ret_have (the size: it is held
+ * now), 0, or -1, also when it is only passed through. */
 int reader_wait(struct reader *r, uint64_t seen, unsigned wait_ms, uint64_t *ret_have,
                 struct error *err);
 void reader_close(struct reader *r); /* NULL is fine */

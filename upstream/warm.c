@@ -34,6 +34,7 @@ struct planning {
     struct digest manifests[WARM_MANIFESTS_MAX]; /* seen; those from `next` on are to be read */
     size_t n, next;
     size_t cap; /* of plan->blobs */
+    size_t parts;
 };
 
 static int add_manifest(struct planning *p, const struct digest *d, struct error *err)
@@ -68,6 +69,12 @@ static int add_parts(struct planning *p, const struct manifest *m, struct error 
 {
     _cleanup_(oci_manifest_done) struct oci_manifest parsed = {0};
     int rc = oci_manifest_parse(m->media_type, m->bytes, m->len, &parsed, err);
+    p->parts += parsed.n_parts;
+    if (rc == 0 && p->parts > WARM_PARTS_MAX)
+        return err_set(err, ERR_TOO_LARGE,
+                       "what %s names has more than %u parts: warm the manifests that you need by "
+                       "their digests",
+                       p->plan->repository, WARM_PARTS_MAX);
     for (size_t i = 0; rc == 0 && i < parsed.n_parts; i++) {
         const struct oci_descriptor *d = &parsed.parts[i];
         if (d->role == OCI_FOREIGN || d->digest.alg == DIGEST_NONE)
@@ -199,16 +206,10 @@ static int bring(struct warming *w, const struct warm_blob *b, struct error *err
 {
     struct reader *r = NULL;
     uint64_t counted = 0;
-    if (reader_open(w->upstreams, w->plan->repository, &b->digest, 0, UINT64_MAX, &r, err) < 0)
+    if (reader_open_until(w->upstreams, w->plan->repository, &b->digest, w->halt, &r, err) < 0)
         return -1;
     int rc = follow(w, r, &counted, err);
     reader_close(r);
-    int held = rc < 0 ? -1 : is_held(w->upstreams, &b->digest, err);
-    if (held <= 0)
-        rc = -1;
-    if (held == 0)
-        err_set(err, ERR_NO_SPACE,
-                "it passed through and could not be stored; the log's transfer line says why");
     if (rc < 0)
         atomic_fetch_sub(&w->progress->bytes, counted);
     return rc;

@@ -13,7 +13,8 @@
 
 #include "upstream/upstreams.h"
 
-#define WARM_MANIFESTS_MAX 1024u /* of one index, those below it included */
+#define WARM_MANIFESTS_MAX 1024u      /* of one index, those below it included */
+#define WARM_PARTS_MAX (256u * 1024u) /* that all these manifests name */
 
 struct warm_blob {
     struct digest digest;
@@ -34,8 +35,9 @@ struct warm_plan {
 };
 
 /* Fetches the manifests and says what is to come. ERR_NO_SPACE, with both numbers, when the disk
- * has no room for what is missing; ERR_TOO_LARGE: more than WARM_MANIFESTS_MAX manifests; the
- * errors of upstreams_manifest(). Blocks as that does. warm_plan_done() in any case. */
+ * has no room for what is missing; ERR_TOO_LARGE: more than WARM_MANIFESTS_MAX manifests or
+ * WARM_PARTS_MAX parts; the errors of upstreams_manifest(). Blocks as that does. warm_plan_done()
+ * in any case. */
 int warm_plan(struct upstreams *u, const struct reference *r, struct warm_plan *ret,
               struct error *err);
 void warm_plan_done(struct warm_plan *p);

@@ -2,6 +2,7 @@
 anybody asks for it."""
 
 import json
+import resource
 import socket
 import subprocess
 import unittest
@@ -126,6 +127,16 @@ class Warming(MirrorCase):
         _, text = self.warm(f"{PREFIX}/{REPO}:nothing", status=1)
         self.assertIn("MANIFEST_UNKNOWN", text)
 
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([binary(), "warm", f"{PREFIX}/{REPO}:v1", "--server", self.wb.url],
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+                                  check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not all of the output could be written", done.stderr)
+        self.registry.stop()
+        self.pulls_blob(self.layer)
+
     def test_usage(self):
         for wrong in ([], ["UPPER CASE:v1"]):
             done = subprocess.run([binary(), "warm", *wrong], capture_output=True, text=True,
@@ -148,6 +159,47 @@ class Warming(MirrorCase):
             hold.wait_held(1)
         self.until("the log line", lambda: self.wb.log_lines(event="warmed", error="cancelled"))
         hold.release()
+
+    def test_it_ends_when_the_client_goes_before_the_upstream_has_answered(self):
+        hold = self.registry.hold(kind="blob", before=True, path=self.layer)
+        wb = self.mirror(stall_timeout="100s")
+        host, port = wb.url.removeprefix("http://").rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(f"POST /admin/v1/warm/{PREFIX}/{REPO}:v1 HTTP/1.1\r\nHost: {host}\r\n"
+                           "Content-Length: 0\r\n\r\n".encode())
+            self.assertIn(b"200", client.recv(100))
+            hold.wait_held(1)
+        self.until("the log line", lambda: wb.log_lines(event="warmed", error="cancelled"),
+                   timeout=40)
+        hold.release()
+
+    def test_what_can_not_be_kept_is_given_up_at_once(self):
+        size = 12 << 20
+        image = self.repo.add_image([bytes(Noise(size, "too big").read(0, size))], tag="big")
+        hold = self.registry.hold(kind="blob", bytes=10 << 20, path=image.blobs[-1])
+        resource.prlimit(self.wb.pid, resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+        _, text = self.warm(f"{PREFIX}/{REPO}:big", status=1)
+        self.assertIn(f"blob {image.blobs[-1]}: not stored, only passed through", text)
+        self.assertIn("File too large", text)
+        hold.release()
+
+    def test_names_that_leave_out_the_default_upstream(self):
+        wb = self.mirror(root={"default_upstream": PREFIX})
+        lines, _ = self.warm(f"{REPO}:v1", wb=wb)
+        self.assertIn(self.image.digest, lines[0])
+        self.registry.stop()
+        self.pulls(self.image, self.image.digest, wb=wb)
+        self.pulls_blob(self.layer, wb=wb)
+
+    def test_manifests_that_name_very_many_parts(self):
+        layer = self.repo.add_blob(b"again and again", "a/b")
+        many = [self.repo.add_manifest({
+            "schemaVersion": 2, "config": layer, "layers": [layer] * 33_000,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "annotations": {"n": str(i)}}) for i in range(9)]
+        self.repo.add_index({str(i): manifest for i, manifest in enumerate(many)}, tag="many")
+        _, text = self.warm(f"{PREFIX}/{REPO}:many", status=1)
+        self.assertIn("more than 262144 parts", text)
 
     def test_a_stop_does_not_wait_for_it(self):
         hold = self.registry.hold(kind="blob", bytes=1000, path=self.layer)
