@@ -143,6 +143,10 @@ static int take_value(const struct member *m, const yaml_event_t *e, struct erro
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
+/* The model-index of real cards is seven deep. Each token costs libyaml as much as there are levels
+ * around it. */
+#define DEPTH_MAX 100u
+
 /* Events, not a tree: aliases are not followed, so nothing grows beyond the text itself. */
 struct walk {
     struct member members[MEMBERS];
@@ -153,11 +157,14 @@ struct walk {
     bool is_mapping;             /* the document's root has come, and was one */
 };
 
-static void node_begins(struct walk *w, bool is_list)
+static int node_begins(struct walk *w, bool is_list, struct error *err)
 {
+    if (w->depth == DEPTH_MAX)
+        return err_set(err, ERR_INVALID, "its front matter is nested over %u deep", DEPTH_MAX);
     w->in_list = w->depth == 1 && w->is_value && is_list;
     if (w->depth++ == 0)
         w->is_mapping = !is_list;
+    return 0;
 }
 
 /* A whole node is through at this depth. */
@@ -184,7 +191,7 @@ static int take_event(struct walk *w, const yaml_event_t *e, struct error *err)
     switch (e->type) {
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        node_begins(w, e->type == YAML_SEQUENCE_START_EVENT);
+        rc = node_begins(w, e->type == YAML_SEQUENCE_START_EVENT, err);
         break;
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:

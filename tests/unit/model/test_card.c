@@ -84,6 +84,22 @@ Test(card, wrong)
     }
 }
 
+/* Deep enough, they would cost a second for each. */
+Test(card, depth)
+{
+    static const char *const nodes[] = {"[", "{a: ", "- ", "? "};
+    static char text[CARD_FRONT_MATTER_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+        size_t n = (size_t)sprintf(text, "---\nlicense: mit\na:\n  ");
+        while (n + 20 < sizeof(text))
+            n += (size_t)sprintf(text + n, "%s", nodes[i]);
+        strcpy(text + n, "\n---\n");
+        cr_assert_eq(read_text(text), -1, "%s", nodes[i]);
+        cr_assert_not_null(strstr(err.text, "nested over 100 deep"), "%s: %s", nodes[i], err.text);
+        cr_assert_eq(card.licenses.n, 0);
+    }
+}
+
 /* Aliases of aliases would be gigabytes if they were followed. */
 Test(card, billion_laughs)
 {
