@@ -15,7 +15,8 @@
 
 struct cached {
     struct digest digest;
-    struct digest config; /* of the config.json that it was understood with; NONE = without */
+    enum weights_format format; /* that its name says: one digest can have two names */
+    struct digest config;       /* of the config.json that it was understood with; NONE = without */
     enum inspection inspection;
     struct model_facts facts;
     char reason[240];
@@ -68,7 +69,8 @@ static int cache_get(const struct reading *r, struct want *w, struct error *err)
     const struct digest config = *reading_config(r);
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i < c->n && !found; i++)
-        if (digest_equal(&c->entries[i]->digest, &w->file->sha256) &&
+        if (c->entries[i]->format == w->inspect &&
+            digest_equal(&c->entries[i]->digest, &w->file->sha256) &&
             digest_equal(&c->entries[i]->config, &config))
             found = c->entries[i]; /* entries are never changed or removed */
     pthread_mutex_unlock(&c->lock);
@@ -89,6 +91,7 @@ static void cache_put(const struct reading *r, const struct want *w)
     if (!e)
         return;
     e->digest = w->file->sha256;
+    e->format = w->inspect;
     e->config = *reading_config(r);
     e->inspection = w->inspection;
     if (w->facts)
@@ -173,7 +176,8 @@ struct counting {
     const struct reading *reading;
     enum weights_format format;
     struct parameter_count parameters;
-    struct shape_keys *keys; /* of a GGUF; NULL = none are wanted */
+    struct shape_keys
+        *keys; /* of a GGUF; NULL = none are wanted, or no shape can be made of them */
 };
 
 static int count_tensor(void *ctx, const struct tensor_info *t, struct error *err)
@@ -185,10 +189,14 @@ static int count_tensor(void *ctx, const struct tensor_info *t, struct error *er
 static int take_key(void *ctx, const struct metadata_info *m, struct error *err)
 {
     struct counting *c = ctx;
-    return c->keys ? shape_keys_add(c->keys, m, err) : 0;
+    struct error e = ERROR_INIT;
+    if (!c->keys || shape_keys_add(c->keys, m, &e) == 0)
+        return 0;
+    shape_keys_free(TAKE_PTR(c->keys));
+    return e.code == ERR_NOMEM ? err_set(err, e.code, "%s", e.text) : 0;
 }
 
-/* A GGUF without a language model's keys is no less a GGUF. */
+/* A GGUF without a language model's keys, or with ones that make no sense, is no less a GGUF. */
 static int read_shape(const struct counting *c, struct modelpack_model *ret, struct error *err)
 {
     struct model_shape shape = {0};

@@ -87,6 +87,27 @@ class Packager(EndToEnd):
                          {"F32": {"tensors": 1, "elements": 64, "bytes": 256}})
         self.assertEqual(manifest["annotations"][MODEL + "parameters"], "64")
 
+    def test_a_gguf_with_keys_that_make_no_sense(self):
+        odd = gguf_file({"t": [32, 2]}, strings={"llama.context_length": "long",
+                                                 "llama.attention.head_count": "many"})
+        self.serve({"odd.gguf": odd})
+        manifest, _ = self.pull()
+        self.assertEqual([key for key in manifest["annotations"] if "uninspected" in key], [])
+        self.assertEqual(manifest["annotations"][MODEL + "tensors"], "1")
+        self.assertNotIn(MODEL + "context-length", manifest["annotations"])
+
+    def test_one_digest_under_two_formats_names(self):
+        data = gguf_file({"t": [32, 20000]})
+        self.serve({"a.gguf": data, "b.safetensors": data, "config.json": b"{}"})
+        one = self.make_weighbridge(config={"upstreams": [
+            {"prefix": "hf", "kind": "huggingface", "url": self.hub.url, "header_connections": 1}]})
+        # A search imports all, and remembers headers while it does.
+        self.assertEqual(one.manifest(NAME, "sha256:" + "a" * 64)[0], 404)
+        for wb in (one, self.wb):
+            _, manifest = self.pull_manifest(wb, NAME, "main")
+            self.assertRegex(manifest["annotations"]["org.weighbridge.uninspected.001"],
+                             "^b.safetensors: ")
+
     def test_a_digest_of_the_first_packager_is_found(self):
         self.serve({"model.safetensors": safetensors_file({"w": ("BF16", [100, 256])}),
                     "README.md": CARD, "config.json": json.dumps(CONFIG).encode()})
