@@ -254,10 +254,19 @@ static int read_onnx(struct visit *v, struct source_file *f, struct weights *ret
     return 0;
 }
 
+static const char *path_in_checkpoint(const struct visit *v)
+{
+    return v->model->files[v->file].path + strlen(v->model->folder);
+}
+
 /* The tensors as far as the pickle says what they are. */
 static int show_pickled(struct visit *v, struct error *err)
 {
     const struct pickle_report *p = &v->model->pickle;
+    struct checkpoint *c = v->model->checkpoint;
+    if (c &&
+        checkpoint_file(c, path_in_checkpoint(v), p->tensors_known ? &p->weights : NULL, err) < 0)
+        return -1;
     for (size_t i = 0; i < p->n_tensors; i++) {
         const struct pickle_tensor *t = &p->tensors[i];
         const struct tensor_info info = {.name = t->name,
@@ -269,10 +278,11 @@ static int show_pickled(struct visit *v, struct error *err)
                                          .elements = t->elements,
                                          .bytes = t->bytes};
         bool listed = v->report->options->tensors;
-        /* What shares another one's storage is in the list, and in no sum. */
-        int rc = t->alias ? listed && list_tensor(v->model, v->file, &info, err) < 0
-                          : on_tensor(v, &info, err);
-        if (rc)
+        /* What shares another one's storage has a name of its own, and is in no sum. */
+        if (!t->alias && on_tensor(v, &info, err) < 0)
+            return -1;
+        if (t->alias && ((c && checkpoint_tensor(c, &info, err) < 0) ||
+                         (listed && list_tensor(v->model, v->file, &info, err) < 0)))
             return -1;
     }
     return 0;
@@ -362,12 +372,14 @@ static int read_content(struct visit *v, struct source_file *f, struct weights *
 static int announce(struct visit *v, struct source_file *f, struct error *err)
 {
     struct model_report *m = v->model;
-    const char *path = m->files[v->file].path + strlen(m->folder);
+    const char *path = path_in_checkpoint(v);
     struct weights w;
     uint64_t need = FIRST_READ, size = source_file_size(f);
     size_t have;
     const void *data;
     int rc;
+    if (m->format == MODEL_PICKLE) /* it says so itself */
+        return 0;
     if (m->format != MODEL_SAFETENSORS && m->format != MODEL_GGUF)
         return checkpoint_file(m->checkpoint, path, NULL, err);
     do {
@@ -390,8 +402,7 @@ static int read_one(struct visit *v, struct error *err)
     if (rc < 0)
         return -1;
     if (rc == 0) {
-        if (m->checkpoint &&
-            checkpoint_missing(m->checkpoint, file->path + strlen(m->folder), err) < 0)
+        if (m->checkpoint && checkpoint_missing(m->checkpoint, path_in_checkpoint(v), err) < 0)
             return -1;
         return err_set(err, ERR_NOT_FOUND, "it is missing");
     }

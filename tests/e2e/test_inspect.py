@@ -5,6 +5,7 @@ stand-in registry. WEIGHBRIDGE_BIN names the program."""
 import hashlib
 import json
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -14,7 +15,7 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from harness import ROOT, binary
+from harness import ROOT, EndToEnd, binary
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "registry"))
 
@@ -144,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             pass
 
 
-class Case(unittest.TestCase):
+class Case(EndToEnd):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="wb-inspect-")
         self.addCleanup(shutil.rmtree, self.dir)
@@ -319,6 +320,104 @@ class Files(Case):
                          ("os", "system"))
 
 
+    def test_lengths_that_lie_cost_nothing(self):
+        """10 TB of holes, and counts that would be all of it: what is read stays small."""
+        def sparse(name, beginning):
+            path = self.file(name, beginning)
+            os.truncate(path, 10 << 40)
+            return path
+        huge = 9 << 40
+        key = text("general.architecture") + struct.pack("<I", 8)
+        for path in (
+                sparse("a.gguf", b"GGUF" + struct.pack("<IQQ", 3, huge, 1)),
+                sparse("b.gguf", b"GGUF" + struct.pack("<IQQ", 3, 1, huge)),
+                sparse("c.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key +
+                       struct.pack("<Q", huge)),
+                sparse("d.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") +
+                       struct.pack("<IIQ", 9, 8, huge)),
+                sparse("e.safetensors", struct.pack("<Q", huge)),
+                sparse("f.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 0xfffffff0)),
+                sparse("g.pt", b"\x80\x02X" + struct.pack("<I", 0xfffffff0)),
+                sparse("h.onnx", b"\x08\x07\x3a\xff\xff\xff\xff\xff\xff\x01")):
+            with self.subTest(os.path.basename(path)):
+                done = self.run_it("inspect", path)
+                self.assertIn(done.returncode, (1, 2), done.out)
+                self.assertEqual(done.err.count("\n"), 0 if done.out else 1, done.err)
+        peak_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        self.assertLess(peak_kib, (2048 if "SAN_OPTIONS" in "".join(os.environ) else 512) << 10)
+
+
+class Golden(Case):
+    """Published figures of real models, from headers that say what theirs say."""
+
+    SMOL = {"layers": 30, "embedding": 576, "ff": 1536, "kv": 192, "vocabulary": 49152}
+
+    def smol_gguf(self):
+        """SmolLM2-135M-Instruct-Q8_0.gguf without its tokenizer and its data."""
+        s = self.SMOL
+        tensors = [("token_embd.weight", [s["embedding"], s["vocabulary"]], 8),
+                   ("output_norm.weight", [s["embedding"]], 0)]
+        for i in range(s["layers"]):
+            e, blk = s["embedding"], f"blk.{i}."
+            tensors += [(blk + "attn_norm.weight", [e], 0), (blk + "ffn_norm.weight", [e], 0)]
+            tensors += [(blk + n + ".weight", d, 8) for n, d in (
+                ("attn_q", [e, e]), ("attn_k", [e, s["kv"]]), ("attn_v", [e, s["kv"]]),
+                ("attn_output", [e, e]), ("ffn_gate", [e, s["ff"]]), ("ffn_up", [e, s["ff"]]),
+                ("ffn_down", [s["ff"], e]))]
+        keys = [("general.architecture", 8, text("llama"))] + [
+            (f"llama.{k}", 4, struct.pack("<I", v)) for k, v in (
+                ("block_count", s["layers"]), ("context_length", 8192),
+                ("embedding_length", s["embedding"]), ("attention.head_count", 9),
+                ("attention.head_count_kv", 3), ("vocab_size", s["vocabulary"]))]
+        out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+        for key, kind, value in keys:
+            out += text(key) + struct.pack("<I", kind) + value
+        at = 0
+        for name, dims, kind in tensors:
+            out += text(name) + struct.pack("<I", len(dims))
+            out += struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", kind, at)
+            n = dims[0] * (dims[1] if len(dims) > 1 else 1)
+            at += -(-(n // 32 * 34 if kind == 8 else n * 4) // 32) * 32
+        path = self.file("smol.gguf", out + bytes(-len(out) % 32))
+        os.truncate(path, os.path.getsize(path) + at)
+        return path
+
+    def test_smollm2_as_gguf(self):
+        path = self.smol_gguf()
+        out = self.check("inspect", path)
+        self.assertIn("  Q8_0       211  134,479,872  142,884,864         8.50\n"
+                      "  F32         61       35,136      140,544        32.00\n"
+                      "  total      272  134,515,008  143,025,408         8.51\n", out)
+        self.assertIn("  params  134,515,008 (134.5M)", out)
+        self.assertIn("  shape   30 layers, embedding 576, 9 heads, 3 KV heads, head dim 64, context "
+                      "8,192, vocab 49,152 (GGUF)\n", out)
+        for kind, per_token in (("f16", 23_040), ("q8_0", 12_240), ("q4_0", 6_480)):
+            done = self.run_it("memory", path, "--kv-type", kind, "--json")
+            cache = json.loads(done.out)["kv_cache"]
+            self.assertEqual(cache["full_bytes_per_token"], per_token)
+            self.assertEqual(cache["bytes"], per_token * 8192)
+
+    def test_smollm2_as_safetensors(self):
+        s, e = self.SMOL, self.SMOL["embedding"]
+        shapes = {"model.embed_tokens.weight": [s["vocabulary"], e], "model.norm.weight": [e]}
+        for i in range(s["layers"]):
+            p = f"model.layers.{i}."
+            shapes |= {p + "input_layernorm.weight": [e], p + "post_attention_layernorm.weight": [e],
+                       p + "self_attn.q_proj.weight": [e, e],
+                       p + "self_attn.k_proj.weight": [s["kv"], e],
+                       p + "self_attn.v_proj.weight": [s["kv"], e],
+                       p + "self_attn.o_proj.weight": [e, e], p + "mlp.gate_proj.weight": [s["ff"], e],
+                       p + "mlp.up_proj.weight": [s["ff"], e],
+                       p + "mlp.down_proj.weight": [e, s["ff"]]}
+        header = safetensors({n: ("BF16", d, None) for n, d in shapes.items()}, data=False)
+        path = self.file("model.safetensors", header)
+        os.truncate(path, len(header) + 2 * 134_515_008)
+        model = self.model(path, "--tensors")
+        self.assertEqual(model["totals"]["parameters"], 134_515_008)
+        embed = [t for t in model["tensors"] if t["name"] == "model.embed_tokens.weight"][0]
+        self.assertEqual((embed["shape"], embed["bytes"]), ([49152, 576], 56_623_104))
+
+
 class Folders(Case):
     def sharded(self, total=None):
         shards = {"m-00001-of-00002.safetensors": {"a": ("F32", [4], None),
@@ -428,6 +527,19 @@ class Folders(Case):
         self.file("adapter_config.json", {"peft_type": "LORA", "r": 16,
                                           "base_model_name_or_path": "org/base"})
         self.check("inspect", self.dir, out="adapter LORA adapter of rank 16 for org/base")
+
+    def test_an_index_of_pickles(self):
+        shutil.copy(os.path.join(VECTORS, "ok_torch.pt"),
+                    os.path.join(self.dir, "pytorch_model-00001-of-00001.bin"))
+        index = {"metadata": {"total_size": 16},
+                 "weight_map": {"w": "pytorch_model-00001-of-00001.bin"}}
+        self.file("pytorch_model.bin.index.json", index)
+        model = self.model(self.dir)
+        self.assertEqual((model["findings"], model["pickle"]["verdict"]), ([], "allowed"))
+        index["weight_map"]["x"] = "pytorch_model-00001-of-00001.bin"
+        self.file("pytorch_model.bin.index.json", index)
+        model = self.model(self.dir, status=1)
+        self.assertIn("tensor 'x' stands in the index and not", model["findings"][0]["text"])
 
     def test_an_empty_folder(self):
         self.check("inspect", self.dir, status=2, err="is no model, and has none")
@@ -626,6 +738,23 @@ class RegistryWithLogin(Registry):
         self.assertEqual(self.run_it("inspect", name).returncode, 1)
         self.file(".docker/config.json", {"auths": {self.host: {"auth": "YWxpY2U6d29uZGVy"}}})
         self.assertEqual(self.model(name)["totals"]["parameters"], 4096)
+
+
+class OwnServer(Case):
+    """What the server imports from a Hub can be looked into where it is."""
+
+    def test_a_model_that_was_imported(self):
+        hub = self.make_hub()
+        weights = safetensors({"w": ("F32", [64, 64], struct.pack("<f", 0.5) * 4096)})
+        hub.add_repo("Org/Name", {"model.safetensors": weights, "README.md": b"# hi",
+                                  "config.json": json.dumps(MODEL_CONFIG).encode()})
+        wb = self.make_weighbridge(hub.url)
+        model = self.model(f"{wb.host}/hf/org/name:main", "--peek", "w")
+        self.assertEqual(model["model"]["layers"], 3)
+        self.assertEqual(model["peek"]["values"], [0.5] * 8)
+        self.assertEqual(model["files"][0]["sha256"], hashlib.sha256(weights).hexdigest())
+        self.check("memory", f"{wb.host}/hf/org/name:main", out="kv cache f16: 3 layers")
+        self.check("inspect", f"{wb.host}/hf/org/other:main", status=2, err="no such manifest")
 
 
 class Memory(Case):
