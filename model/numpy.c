@@ -73,7 +73,7 @@ static bool peek(struct literal *l, char c)
 }
 
 /* A string; what it holds goes into buf, cut where too long, escapes as they stand. */
-static int take_string(struct literal *l, char *buf, size_t cap, size_t *ret_len)
+static int take_string(struct literal *l, char *buf, size_t cap)
 {
     size_t n = 0;
     skip_blanks(l);
@@ -94,8 +94,6 @@ static int take_string(struct literal *l, char *buf, size_t cap, size_t *ret_len
         return bad(l, "a string is not closed");
     l->p++;
     buf[n] = '\0';
-    if (ret_len)
-        *ret_len = n;
     return 0;
 }
 
@@ -168,8 +166,10 @@ static int scalar_dtype(struct literal *l, const char *s, struct dtype *ret)
     const char *p = s;
     uint64_t n = 0;
     bool big = *p == '>' || *p == '!', ordered = big || *p == '<' || *p == '=' || *p == '|';
-    p += ordered;
-    char kind = *p ? *p++ : '\0';
+    if (ordered)
+        p++;
+    char kind = *p;
+    p += kind != '\0';
     bool digits = *p >= '0' && *p <= '9';
     for (; *p >= '0' && *p <= '9'; p++)
         if ((n = 10 * n + (uint64_t)(*p - '0')) > INT32_MAX)
@@ -230,12 +230,12 @@ static int take_field(struct literal *l, struct dtype *ret)
     if (!take(l, '('))
         return bad(l, "a field, (name, dtype), is expected");
     if (take(l, '(')) {
-        if (take_string(l, name, sizeof(name), NULL) < 0)
+        if (take_string(l, name, sizeof(name)) < 0)
             return -1;
-        if (!take(l, ',') || take_string(l, name, sizeof(name), NULL) < 0 ||
+        if (!take(l, ',') || take_string(l, name, sizeof(name)) < 0 ||
             (take(l, ','), !take(l, ')')))
             return bad(l, "a title and name are expected");
-    } else if (take_string(l, name, sizeof(name), NULL) < 0) {
+    } else if (take_string(l, name, sizeof(name)) < 0) {
         return -1;
     }
     if (!take(l, ','))
@@ -255,7 +255,7 @@ static int take_fields(struct literal *l, struct dtype *ret)
     bool comma = true;
     *ret = (struct dtype){0};
     while (!take(l, ']')) {
-        struct dtype field;
+        struct dtype field = {0};
         if (!comma)
             return bad(l, "a comma is expected");
         if (take_field(l, &field) < 0)
@@ -289,7 +289,7 @@ static int take_dtype(struct literal *l, struct dtype *ret)
         if (r == 0 && (take(l, ','), !take(l, ')')))
             r = bad(l, "a dtype has no end");
     } else {
-        r = take_string(l, text, sizeof(text), NULL);
+        r = take_string(l, text, sizeof(text));
         if (r == 0)
             r = scalar_dtype(l, text, ret);
     }
@@ -337,7 +337,7 @@ static int take_dictionary(struct literal *l, struct numpy_array *a, struct dtyp
         size_t i = 0;
         if (!comma)
             return bad(l, "a comma is expected");
-        if (take_string(l, key, sizeof(key), NULL) < 0)
+        if (take_string(l, key, sizeof(key)) < 0)
             return -1;
         while (i < ARRAY_LEN(keys) && strcmp(key, keys[i]) != 0)
             i++;

@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "model/pickle_private.h"
 
-#define BUFFER_MAX (2 * INPUT_WANT_MAX)
+#define BUFFER_MAX 131072u /* twice INPUT_WANT_MAX */
 #define CHUNK_MIN 512u
 
 static int input_open(struct pickle_input *in, const struct byte_source *s, struct error *err)

@@ -12,9 +12,9 @@
 #define TAIL_MAX (22u + 65535u) /* where an end of central directory can stand */
 #define END_MAX 8u              /* ends of central directory that are looked at */
 #define DIRECTORY_MAX (64u << 20)
-#define SEARCH_MAX (16u << 20) /* bytes outside of members that are searched for headers */
-#define HEAD_MAX 65536u        /* without a directory, a local header must stand in here */
-#define NAME_MAX_ 4096u        /* of a local header that is no part of a directory */
+#define SEARCH_MAX (16u << 20)  /* bytes outside of members that are searched for headers */
+#define HEAD_MAX 65536u         /* without a directory, a local header must stand in here */
+#define UNLISTED_NAME_MAX 4096u /* of a local header that is no part of a directory */
 
 #define LOCAL_LEN 30u
 #define CENTRAL_LEN 46u
@@ -342,7 +342,7 @@ static int add_unlisted(struct reading *r, uint64_t at, uint64_t to, uint64_t *r
     m->header = at;
     if (read_local(r, m, &name, err) < 0)
         return -1;
-    if (!m->in_file || m->data > to || strlen(name) > NAME_MAX_) {
+    if (!m->in_file || m->data > to || !name || strlen(name) > UNLISTED_NAME_MAX) {
         free(m->name);
         r->z->n--;
         return 0;
