@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "model/card.h"
+#include "model/config_json.h"
 #include "model/select.h"
 
 #define SOURCE_URL                                                                                 \
@@ -438,7 +439,10 @@ static int read_json(const struct modelpack_input *in, struct json **root, struc
     struct error e = ERROR_INIT;
     if (!in->config_json)
         return 0;
-    if (json_parse(in->config_json, in->config_json_len, root, &e) < 0 && e.code == ERR_NOMEM)
+    /* What counts as JSON is part of a packager version. */
+    int rc = in->packager > 1 ? config_parse(in->config_json, in->config_json_len, root, &e)
+                              : json_parse(in->config_json, in->config_json_len, root, &e);
+    if (rc < 0 && e.code == ERR_NOMEM)
         return err_set(err, e.code, "config.json: %s", e.text);
     if (json_is_object(*root))
         read_config_json(*root, f);

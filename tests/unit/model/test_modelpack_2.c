@@ -134,6 +134,20 @@ Test(modelpack_2, a_card_that_can_not_be_read)
     lacks(&config, "licenses");
 }
 
+Test(modelpack_2, numbers_that_python_writes)
+{
+    static const char text[] = "{\"model_type\":\"mamba2\",\"time_step_limit\":[0.0,Infinity]}";
+    struct modelpack_input in = input(NULL);
+    in.config_json = text;
+    in.config_json_len = strlen(text);
+    build(&in);
+    has(&config, "\"family\":\"mamba2\"");
+    lacks(&manifest, "uninspected");
+    in.packager = 1;
+    build(&in);
+    has(&manifest, "config.json: it is not a JSON object");
+}
+
 Test(modelpack_2, packager_1_is_as_it_was)
 {
     struct modelpack_input in = input("---\nlicense: mit\n---\n");
@@ -153,6 +167,8 @@ Test(modelpack_2, golden_digests)
     struct modelpack_input in = input("---\nlicense: mit\npipeline_tag: text-generation\n---\n");
     char text[DIGEST_TEXT_MAX];
     build(&in);
-    cr_assert_str_eq(digest_format(&config_digest, text), "sha256:3351e5251f8bccdcd5f8734f54ec7cd80e3f514708813102a4dbe953eeb6f87b");
-    cr_assert_str_eq(digest_format(&manifest_digest, text), "sha256:b5b7d8bdbc75ab1c231ea0d169af5e4ece5f8609e7415e76a2ecbea85b5d70ba");
+    cr_assert_str_eq(digest_format(&config_digest, text),
+                     "sha256:3351e5251f8bccdcd5f8734f54ec7cd80e3f514708813102a4dbe953eeb6f87b");
+    cr_assert_str_eq(digest_format(&manifest_digest, text),
+                     "sha256:b5b7d8bdbc75ab1c231ea0d169af5e4ece5f8609e7415e76a2ecbea85b5d70ba");
 }
