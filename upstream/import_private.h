@@ -173,8 +173,8 @@ int reading_run(struct reading *r, struct error *err);
 #define HEADER_FIRST (64u << 10)     /* the first read of a weight file */
 #define HEADER_SLACK (64u << 10)     /* read beyond what the parser surely needs */
 #define HEADER_BUDGET (256ull << 20) /* a longer header is noted, not read */
-#define HEADER_READS 256u      /* real ones take 20 at most; a hostile one could take thousands */
-#define HEADER_BIG (16u << 20) /* above it one is read at a time, for the memory's sake */
+#define HEADER_READS 256u     /* real ones take 20 at most; a hostile one could take thousands */
+#define HEADER_BIG (8u << 20) /* above it one is read at a time, for the memory's sake */
 
 /* How much of a file to have next: at least `need`, never more than HEADER_SLACK beyond it. */
 uint64_t header_next(uint64_t need, uint64_t size);
