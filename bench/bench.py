@@ -27,6 +27,7 @@ everywhere. Speed is never a test: the exit status is 1 only when a run itself f
     cold-100         a hundred clients at once        as many who pull what is held, and one who
                                                       pulls what is not
                      these four                       docker-registry as a mirror of that registry
+    headers          inspect of a large header        the formats' own Python readers
     memory-warm      RssAnon with 1,000 slow clients on a held blob
     memory-cold      ... on one that is still being downloaded
 """
@@ -51,6 +52,7 @@ from clients import (MIB, Race, SlowReaders, drain, drain_all, push_patch, push_
                      put_manifest, write_chunked, wrk)
 from cold import Cold  # noqa: E402
 from harness import Weighbridge  # noqa: E402
+from headers import headers  # noqa: E402
 from hub import StandInHub  # noqa: E402
 from peers import DockerRegistry, Nginx, Pipelines, cpu_seconds  # noqa: E402
 
@@ -359,6 +361,7 @@ MEASURES = {
     "cold-300": lambda b: b.pulls().total_limit(),
     "cold-50-each": lambda b: b.pulls().connection_limit(),
     "cold-100": lambda b: b.pulls().crowd(),
+    "headers": lambda b: headers(b.folder, b.rounds, b.rounds < 9),
     "memory-warm": lambda b: b.slow_clients(b.warm, LIMIT_WARM),
     "memory-cold": lambda b: b.memory_cold(),
 }
