@@ -293,9 +293,13 @@ static int make_client(struct artifact *a, const char *host, bool plain, struct 
         return err_set(err, ERR_NOMEM, "out of memory");
     if (config_parse_text("the registry", text.data, text.len, &a->config, err) < 0)
         return -1;
-    for (size_t i = 0; i < a->config->n_upstreams; i++)
-        if (strcmp(a->config->upstreams[i].prefix, "registry") == 0)
-            return oci_new(&a->config->upstreams[i], &a->oci, err);
+    for (size_t i = 0; i < a->config->n_upstreams; i++) {
+        struct config_upstream *u = &a->config->upstreams[i];
+        if (strcmp(u->prefix, "registry") != 0)
+            continue;
+        u->proxy_from_environment = true;
+        return oci_new(u, &a->oci, err);
+    }
     return err_set(err, ERR_INTERNAL, "the registry's own settings are gone");
 }
 

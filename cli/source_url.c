@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/source_private.h"
+#include "config/proxy.h"
 #include "config/url.h"
 
 #define CONNECT_TIMEOUT_S 15u
@@ -92,7 +93,8 @@ int source_open_url(struct source *s, const char *url, struct error *err)
 {
     static const struct http_options options = {.max_connections = 2,
                                                 .connect_timeout_s = CONNECT_TIMEOUT_S,
-                                                .stall_timeout_s = STALL_TIMEOUT_S};
+                                                .stall_timeout_s = STALL_TIMEOUT_S,
+                                                .proxy_of = proxy_of_environment};
     size_t end = strcspn(url, "?#");
     const char *host = strstr(url, "://") + 3, *slash = NULL;
     for (const char *p = host; p < url + end; p++)

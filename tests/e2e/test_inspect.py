@@ -583,6 +583,13 @@ class Urls(Case):
             self.check("inspect", server.url + "/m.gguf", status=1,
                        err="changed while it was read")
 
+    def test_through_a_proxy(self):
+        with Server({"http://models.invalid/m.gguf": llama_gguf()}) as proxy:
+            env = {"http_proxy": proxy.url}
+            self.model("http://models.invalid/m.gguf", env=env)
+            self.check("inspect", "http://models.invalid/m.gguf", status=1, err="models.invalid",
+                       env={**env, "no_proxy": ".invalid"})
+
     def test_an_index(self):
         files = {"/r/m.safetensors.index.json": json.dumps(
                     {"weight_map": {"a": "one.safetensors", "b": "two words.safetensors",
