@@ -193,52 +193,67 @@ struct ending {
     uint64_t size, off; /* of the directory, as stated */
 };
 
-/* Replaces what the end of central directory at e->at says by what a Zip64 one says. */
-static int read_zip64_ending(struct reading *r, struct ending *e, struct error *err)
+/* What Zip64 records say of the directory that ends with the record at `at`: up to two, where the
+ * locator says and, as in a file with something in front, right before the locator. */
+static int find_zip64(struct reading *r, uint64_t at, struct ending *ret, size_t *ret_n,
+                      struct error *err)
 {
     unsigned char p[56];
-    if (e->at < 20)
+    *ret_n = 0;
+    if (at < 20)
         return 0;
-    if (r->s->read(r->s->ctx, e->at - 20, p, 20, err) < 0)
+    if (r->s->read(r->s->ctx, at - 20, p, 20, err) < 0)
         return -1;
     if (!is_mark(p, 6, 7))
         return 0;
-    /* Where the locator says, or in a file with something in front: right before the locator. */
-    uint64_t places[] = {le64(p + 8), e->at >= 76 ? e->at - 76 : UINT64_MAX};
+    uint64_t places[] = {le64(p + 8), at >= 76 ? at - 76 : UINT64_MAX};
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        if (places[i] > r->s->size || r->s->size - places[i] < sizeof(p))
+        if (places[i] > r->s->size || r->s->size - places[i] < sizeof(p) ||
+            (i && places[i] == places[0]))
             continue;
         if (r->s->read(r->s->ctx, places[i], p, sizeof(p), err) < 0)
             return -1;
-        if (!is_mark(p, 6, 6))
-            continue;
-        *e = (struct ending){places[i], le64(p + 40), le64(p + 48)};
-        return 0;
+        if (is_mark(p, 6, 6))
+            ret[(*ret_n)++] = (struct ending){places[i], le64(p + 40), le64(p + 48)};
     }
+    return 0;
+}
+
+/* The directory that e tells of. It ends where the record starts, and offsets count from wherever
+ * that puts byte 0; other loaders go by the offset that is stated. */
+static int read_told(struct reading *r, const struct ending *e, struct span *spans, size_t *n_spans,
+                     struct error *err)
+{
+    bool same = e->size <= e->at && e->at - e->size == e->off;
+    if (e->size <= e->at) {
+        uint64_t from = e->at - e->size;
+        if (read_directory(r, from, e->at, from - e->off, &spans[(*n_spans)++], err) < 0)
+            return -1;
+    }
+    size_t before = r->z->n;
+    if (!same && e->off < e->at &&
+        read_directory(r, e->off, e->at, 0, &spans[(*n_spans)++], err) < 0)
+        return -1;
+    if (r->z->n > before)
+        warn(r->z, "two places of the file can be taken for its zip directory");
     return 0;
 }
 
 static int read_ending(struct reading *r, uint64_t at, const unsigned char *p, struct span *spans,
                        size_t *n_spans, struct error *err)
 {
-    struct ending e = {at, le32(p + 12), le32(p + 16)};
-    size_t before = r->z->n;
-    if (read_zip64_ending(r, &e, err) < 0)
+    struct ending e[3] = {{at, le32(p + 12), le32(p + 16)}}; /* not every loader knows Zip64 */
+    size_t n;
+    if (find_zip64(r, at, e + 1, &n, err) < 0)
         return -1;
-    spans[(*n_spans)++] = (struct span){e.at, at + END_LEN};
-    /* The directory ends where the record starts; offsets count from wherever that puts byte 0.
-     * Other loaders go by its stated offset. */
-    bool same = e.size <= e.at && e.at - e.size == e.off;
-    if (e.size <= e.at) {
-        uint64_t from = e.at - e.size;
-        if (read_directory(r, from, e.at, from - e.off, &spans[(*n_spans)++], err) < 0)
+    for (size_t i = 1; i <= n; i++) /* the directory ends before the first record behind it */
+        e[0].at = e[i].at < e[0].at ? e[i].at : e[0].at;
+    spans[(*n_spans)++] = (struct span){e[0].at, at + END_LEN};
+    for (size_t i = 0; i <= n; i++) {
+        bool again = i && e[i].at == e[0].at && e[i].size == e[0].size && e[i].off == e[0].off;
+        if (!again && read_told(r, &e[i], spans, n_spans, err) < 0)
             return -1;
     }
-    size_t between = r->z->n;
-    if (!same && e.off < e.at && read_directory(r, e.off, e.at, 0, &spans[(*n_spans)++], err) < 0)
-        return -1;
-    if (between > before && r->z->n > between)
-        warn(r->z, "two places of the file can be taken for its zip directory");
     return 0;
 }
 
@@ -468,7 +483,7 @@ static int search_gaps(struct reading *r, const struct span *records, size_t n_r
 int zip_read(const struct byte_source *s, struct zip *ret, struct error *err)
 {
     struct reading r = {.s = s, .z = ret};
-    struct span records[3 * END_MAX];
+    struct span records[7 * END_MAX]; /* an end, and two for each directory it tells of */
     size_t n_records = 0;
     bool any = false;
     *ret = (struct zip){0};

@@ -140,6 +140,25 @@ Test(zip, takes_both_directories_where_loaders_may_differ)
     zip_done(&z);
 }
 
+Test(zip, takes_what_either_end_says_where_zip64_and_the_plain_one_differ)
+{
+    _cleanup_zip_builder_ struct zip_builder one = {0}, two = {0};
+    struct zip z;
+    zip_add(&one, "plain", "1", 1, PLAIN);
+    uint64_t directory = one.b.len, size = one.directory.len;
+    strbuf_put(&one.b, one.directory.data, one.directory.len);
+    strbuf_put(&two.b, one.b.data, one.b.len);
+    zip_add(&two, "in zip64", "2", 1, PLAIN);
+    zip_end(&two, true);
+    char *end = two.b.data + two.b.len - 22; /* the plain end names the first directory */
+    memcpy(end + 12, &(uint32_t){(uint32_t)size}, 4);
+    memcpy(end + 16, &(uint32_t){(uint32_t)directory}, 4);
+    read_built(&two, &z);
+    check_names(&z, "plain in zip64");
+    cr_expect(z.members[0].in_directory && z.members[1].in_directory);
+    zip_done(&z);
+}
+
 Test(zip, without_a_directory_goes_by_the_local_headers)
 {
     _cleanup_zip_builder_ struct zip_builder b = {0};
