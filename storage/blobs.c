@@ -293,7 +293,15 @@ int staging_each(struct blobs *b, int (*fn)(void *ctx, const char *file, struct 
     return r;
 }
 
-int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct error *err)
+static int no_room(const struct blobs *b, uint64_t bytes, uint64_t left, uint64_t total,
+                   struct error *err)
+{
+    return err_set(err, ERR_NO_SPACE,
+                   "%s: no room for %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " are free", b->dir,
+                   bytes, left, total);
+}
+
+int staging_has_room(struct blobs *b, uint64_t from, uint64_t to, struct error *err)
 {
     if (to <= from)
         return 0;
@@ -302,24 +310,25 @@ int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct
     uint64_t left = 0, total = 0;
     if (fs_space(b->dir, &left, &total, err) < 0)
         return -1;
-    /* What can not be had is not tried: it would take all there is from everybody for a moment. The
-     * size stays what was written: it says how far a reader may go. */
-    bool full = left < to - from;
-    int rc = 0;
-    while (!full &&
-           (rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from))) < 0 &&
-           errno == EINTR)
-        ;
-    if (!full && rc == 0)
+    return left < to - from ? no_room(b, to - from, left, total, err) : 0;
+}
+
+int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct error *err)
+{
+    /* What can not be had is not tried: it would take all there is from everybody for a moment. */
+    if (to <= from || staging_has_room(b, from, to, err) < 0)
+        return to <= from ? 0 : -1;
+    /* The size stays what was written: it says how far a reader may go. */
+    int rc;
+    do {
+        rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
+    } while (rc < 0 && errno == EINTR);
+    if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
         return 0;
-    full = full || errno == ENOSPC || errno == EDQUOT;
-    if (!full && errno != EOPNOTSUPP && errno != ENOSYS)
+    if (errno != ENOSPC && errno != EDQUOT)
         return err_errno(err, "allocate %" PRIu64 " bytes in %s/incoming", to - from, b->dir);
-    if (full)
-        return err_set(err, ERR_NO_SPACE,
-                       "%s: no room for %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " are free",
-                       b->dir, to - from, left, total);
-    return 0;
+    uint64_t left = 0, total = 0;
+    return fs_space(b->dir, &left, &total, err) < 0 ? -1 : no_room(b, to - from, left, total, err);
 }
 
 void staging_flush(int fd)

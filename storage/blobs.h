@@ -46,6 +46,8 @@ int staging_truncate(struct blobs *b, const char *file, uint64_t size, struct er
 int staging_remove(struct blobs *b, const char *file, struct error *err); /* absent is fine */
 int staging_each(struct blobs *b, int (*fn)(void *ctx, const char *file, struct error *err),
                  void *ctx, struct error *err);
+/* Whether the disk has space for bytes [from, to). ERR_NO_SPACE, ERR_TOO_LARGE. */
+int staging_has_room(struct blobs *b, uint64_t from, uint64_t to, struct error *err);
 /* Takes disk space for bytes [from, to) without changing the file's length. ERR_NO_SPACE. */
 int staging_allocate(struct blobs *b, int fd, uint64_t from, uint64_t to, struct error *err);
 /* Starts writing out what is dirty; does not wait for it. Only a hint: cannot fail. */

@@ -27,6 +27,7 @@ struct blob_writer {
     struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
     struct meta_put *row;      /* being written: whoever opens has an upstream to ask meanwhile */
+    bool unallocated;          /* space for the whole is taken before the first byte, too */
     struct extent_list beyond; /* written behind the first hole */
     uint64_t sequence;         /* of the map that the file has; 0 = none, it was written in order */
     bool renamed, committed;
@@ -197,11 +198,11 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
         writer_free(w);
         return -1;
     }
-    if (size != WRITER_SIZE_UNKNOWN &&
-        staging_allocate(s->blobs, w->file.fd, w->file.length, size, err) < 0) {
+    if (size != WRITER_SIZE_UNKNOWN && staging_has_room(s->blobs, w->file.length, size, err) < 0) {
         writer_close(w, w->file.length > 0 || w->beyond.n > 0);
         return -1;
     }
+    w->unallocated = size != WRITER_SIZE_UNKNOWN;
     staged_plan_extent(&w->file);
     *ret = w;
     return 0;
@@ -228,6 +229,18 @@ static int wait_for_row(struct blob_writer *w)
 {
     struct meta_put *row = TAKE_PTR(w->row);
     return row ? meta_incoming_put_wait(w->file.store->meta, row, &w->failure) : 0;
+}
+
+/* What opening did not wait for. */
+static int get_ready(struct blob_writer *w)
+{
+    if (wait_for_row(w) < 0)
+        return -1;
+    if (!w->unallocated)
+        return 0;
+    w->unallocated = false;
+    return staging_allocate(w->file.store->blobs, w->file.fd, w->file.length, w->file.row.size,
+                            &w->failure);
 }
 
 static int fail(struct blob_writer *w, struct error *err)
@@ -281,7 +294,7 @@ static int note_written(struct blob_writer *w, size_t len, uint64_t offset)
 int writer_write(struct blob_writer *w, const void *data, size_t len, uint64_t offset,
                  struct error *err)
 {
-    if (w->failure.code != ERR_NONE || wait_for_row(w) < 0)
+    if (w->failure.code != ERR_NONE || get_ready(w) < 0)
         return fail(w, err);
     uint64_t limit = w->file.row.size != WRITER_SIZE_UNKNOWN ? w->file.row.size : INT64_MAX;
     char text[DIGEST_TEXT_MAX];
@@ -323,6 +336,7 @@ int writer_restart(struct blob_writer *w, struct error *err)
         return err_set(err, ERR_INTERNAL, "blob %s is restarted after its commit",
                        digest_format(&w->file.row.digest, text));
     wait_for_row(w); /* when it failed: here it is written again */
+    w->unallocated = false;
     /* The row first: it must never promise bytes of which other ones have taken the place. */
     w->file.row.synced = 0;
     if (meta_incoming_put(s->meta, &w->file.row, err) < 0)

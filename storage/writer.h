@@ -26,9 +26,9 @@ struct blob_writer;
 #define WRITER_SIZE_UNKNOWN UINT64_MAX
 
 /* The partial of this digest: resumed when one is there, begun when not. There is at most one open
- * writer for a digest (ERR_BUSY otherwise). size: the blob's whole size, space for it is allocated
- * at once when known (ERR_NO_SPACE up front). Does not wait for a new row to be on the disk: the
- * first write, or the commit, does, and fails when it could not be written. */
+ * writer for a digest (ERR_BUSY otherwise). size: the blob's whole size, the disk has to have
+ * room for it when known (ERR_NO_SPACE up front). Does not wait for a new row to be on the disk,
+ * nor for space to be allocated: the first write does, and fails where that does. */
 int writer_open(struct store *s, const struct digest *d, uint64_t size, struct blob_writer **ret,
                 struct error *err);
 /* Contiguous bytes from 0 that were there when it was opened. */

@@ -275,8 +275,10 @@ static int open_writer(struct transfer *x, struct error *err)
     pthread_mutex_lock(&x->lock);
     x->writer = w;
     pthread_mutex_unlock(&x->lock);
-    /* The whole file has been allocated by now, so what is free is what would be left. */
-    return store_has_room(x->table->store, 0, err);
+    uint64_t missing = x->size - writer_resumed(w), first, end;
+    for (size_t i = 0; writer_resumed_part(w, i, &first, &end); i++)
+        missing -= end - first;
+    return store_has_room(x->table->store, missing, err);
 }
 
 static int fill_located(struct transfer *x, struct lead *l, struct error *err)
