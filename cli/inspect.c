@@ -51,15 +51,31 @@ static int check_peek(const struct report *r)
     return EXIT_USAGE;
 }
 
+/* Its place among the others. */
+static void put_failed(struct strbuf *out, const char *text, const struct error *err)
+{
+    if (out->data[out->len - 1] != '[')
+        strbuf_putc(out, ',');
+    strbuf_puts(out, "{\"source\":");
+    put_json_text(out, text, strlen(text));
+    strbuf_puts(out, ",\"error\":");
+    put_json_text(out, err->text, strlen(err->text));
+    strbuf_printf(out, ",\"code\":\"%s\"}", err_name(err->code));
+}
+
 static int inspect_one(const char *text, const struct inspect_options *o,
-                       const struct source_options *so, struct strbuf *out)
+                       const struct source_options *so, struct strbuf *out, bool *ret_failed)
 {
     _cleanup_source_ struct source *s = NULL;
     _cleanup_report_ struct report r = {0};
     struct error err = ERROR_INIT;
-    if (source_open(text, so, &s, &err) < 0 || report_make(s, o, &r, &err) < 0)
+    if (source_open(text, so, &s, &err) < 0 || report_make(s, o, &r, &err) < 0) {
+        if (o->json && !strbuf_failed(out))
+            put_failed(out, text, &err);
+        *ret_failed = true;
         return source_failed(text, &err);
-    if (o->json) {
+    }
+    if (o->json && !strbuf_failed(out)) {
         if (out->data[out->len - 1] != '[')
             strbuf_putc(out, ',');
         report_json(&r, out);
@@ -89,18 +105,19 @@ static int run(const char *const *sources, int n, const struct inspect_options *
 {
     _cleanup_strbuf_ struct strbuf out = STRBUF_INIT;
     int status = EXIT_OK;
+    bool failed = false;
     signal(SIGPIPE, SIG_IGN);
     if (o->json)
         strbuf_puts(&out, "{\"sources\":[");
     for (int i = 0; i < n; i++) {
-        int one = inspect_one(sources[i], o, so, &out);
+        int one = inspect_one(sources[i], o, so, &out, &failed);
         status = one > status ? one : status;
     }
     if (o->json)
         strbuf_puts(&out, "]}\n");
     if (strbuf_failed(&out))
         return command_failed(&(struct error){.text = "out of memory"});
-    if (o->json && status == EXIT_USAGE && n == 1) /* there is nothing to say but the error */
+    if (o->json && n == 1 && failed) /* there is nothing to say but the error */
         return status;
     fwrite(strbuf_str(&out), 1, out.len, stdout);
     int flushed = finish_output();

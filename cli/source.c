@@ -1,4 +1,5 @@
 #include "cli/source_private.h"
+#include "model/weights.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -59,6 +60,14 @@ static const char *behind_scheme(const char *text, const char *scheme)
     return strncasecmp(text, scheme, n) == 0 ? text + n : NULL;
 }
 
+/* "org/repo", as people write the Hub's repositories. */
+static bool may_mean_the_hub(const char *text)
+{
+    const char *slash = strchr(text, '/');
+    return slash && slash > text && slash[1] && !strchr(slash + 1, '/') && text[0] != '.' &&
+           weights_format_of(text) == WEIGHTS_UNKNOWN;
+}
+
 static int open_any(struct source *s, const char *text, const struct source_options *o,
                     struct error *err)
 {
@@ -78,7 +87,12 @@ static int open_any(struct source *s, const char *text, const struct source_opti
                        text);
     if (stat(text, &st) < 0 && source_is_reference(text))
         return source_open_registry(s, text, o->plain_http, err);
-    return source_open_path(s, text, err);
+    int rc = source_open_path(s, text, err);
+    if (rc < 0 && err && err->code == ERR_NOT_FOUND && may_mean_the_hub(text))
+        err_set(err, ERR_NOT_FOUND,
+                "%s: no such file or folder; a repository of the Hub is written hf://%s", text,
+                text);
+    return rc;
 }
 
 int source_open(const char *text, const struct source_options *o, struct source **ret,

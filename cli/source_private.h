@@ -6,7 +6,8 @@
 #include "upstream/http.h"
 
 #define SOURCE_FILES_MAX 100000u
-#define SOURCE_STEP_MIN (64u << 10)
+#define SOURCE_FIRST (64u << 10)    /* what is asked for of a file whose size is not known */
+#define SOURCE_STEP_MIN (16u << 10) /* the window after a jump */
 #define SOURCE_STEP_MAX (8u << 20)
 
 struct source_ops {

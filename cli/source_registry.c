@@ -10,6 +10,7 @@
 #include "cli/source_private.h"
 #include "config/url.h"
 #include "model/oci_manifest.h"
+#include "model/weights.h"
 #include "upstream/oci.h"
 
 struct layer {
@@ -303,19 +304,23 @@ static int make_client(struct artifact *a, const char *host, bool plain, struct 
     return err_set(err, ERR_INTERNAL, "the registry's own settings are gone");
 }
 
-/* Docker's short names are left out: docker.io/library/x is written in full. */
+/* A host's name before a repository's. Docker's short names are left out: docker.io/library/x is
+ * written in full. A file that is not there, in a folder with a dot in its name, is not meant. */
 bool source_is_reference(const char *text)
 {
     const char *slash = strchr(text, '/');
     struct reference r;
     char host[300];
+    bool is_exact = strchr(text, '@') || strrchr(text, ':') > slash;
     if (!slash || slash == text || text[0] == '.' || (size_t)(slash - text) >= sizeof(host))
         return false;
     memcpy(host, text, (size_t)(slash - text));
     host[slash - text] = '\0';
     if (!strpbrk(host, ".:") && strcasecmp(host, "localhost") != 0)
         return false;
-    return reference_parse(slash + 1, &r, NULL) == 0;
+    if (is_exact || strchr(host, ':')) /* whatever is wrong with the rest of it */
+        return true;
+    return weights_format_of(text) == WEIGHTS_UNKNOWN && reference_parse(slash + 1, &r, NULL) == 0;
 }
 
 int source_open_registry(struct source *s, const char *text, bool plain_http, struct error *err)

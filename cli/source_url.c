@@ -36,7 +36,7 @@ static int open_url(struct source *s, const char *path, struct source_file *f, s
         return err_set(err, ERR_NOMEM, "out of memory for %s", path);
     w->pool = site->pool;
     w->base = url_of(site, s, path);
-    int rc = w->base ? web_file_read(w, 0, SOURCE_STEP_MIN, &f->prefix, err)
+    int rc = w->base ? web_file_read(w, 0, SOURCE_FIRST, &f->prefix, err)
                      : err_set(err, ERR_NOMEM, "out of memory for a URL");
     if (rc == 0) {
         f->backend = w;

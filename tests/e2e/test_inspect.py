@@ -279,6 +279,10 @@ class Files(Case):
                    status=2, err="the header's length is")
         self.check("inspect", self.file("m.engine", b"x"), status=2, err="a TensorRT engine")
         self.check("inspect", self.file("empty.safetensors", b""), status=2, err="no room for")
+        self.check("inspect", "org/repo", status=2, err="is written hf://org/repo")
+        self.check("inspect", "my.models/m.gguf", status=2,
+                   err="my.models/m.gguf: No such file or directory")
+        self.check("inspect", "localhost/m@sha256:12", status=2, err="localhost/m@sha256:12")
         self.check("inspect", "ftp://x/y", status=2, err="a scheme that is not known")
         self.check("inspect", "hf://justone", status=2, err="expected hf://org/repo")
         self.check("inspect", status=2, err="the SOURCE to look into is missing")
@@ -549,7 +553,9 @@ class Folders(Case):
         b = self.file("b.gguf", llama_gguf())
         done = self.run_it("inspect", a, b, "nope.gguf", "--json")
         self.assertEqual(done.returncode, 2)
-        self.assertEqual(len(json.loads(done.out)["sources"]), 2)
+        sources = json.loads(done.out)["sources"]
+        self.assertEqual([s["source"] for s in sources], [a, b, "nope.gguf"])
+        self.assertEqual(sources[2]["code"], "not_found")
 
 
 class Urls(Case):
