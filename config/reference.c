@@ -120,9 +120,9 @@ void config_flags_help(struct strbuf *to)
                  : keys[i].choices           ? "LEVEL"
                                              : "DIR");
         strbuf_printf(to, "  %-24s ", flag);
-        put_plain(to, keys[i].doc);
         if (config_key_scope(&keys[i]) == SCOPE_UPSTREAM)
-            strbuf_puts(to, " hf");
+            strbuf_puts(to, "of the upstream hf: ");
+        put_plain(to, keys[i].doc);
         if (keys[i].fallback)
             strbuf_printf(to, " (default: %s)", keys[i].fallback);
         strbuf_putc(to, '\n');

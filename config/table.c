@@ -88,7 +88,7 @@ static const struct config_key keys[] = {
      "what the upstream is: the Hub or one of its kind, or an OCI registry", USE_OPTIONAL},
     {"upstreams[].url", KEY_URL, UP(url), 0, TEXT_LIMIT, "https://huggingface.co", NULL, NULL,
      "hub",
-     "endpoint of the upstream; kind `oci` has no default: `https://ghcr.io`", USE_OPTIONAL},
+     "endpoint; kind `oci` needs one, such as `https://ghcr.io`", USE_OPTIONAL},
     {"upstreams[].token_file", KEY_TEXT, UP(token_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "file that holds the token (of a registry: what is sent as `Bearer`); `none`: anonymous, "
      "whatever the Hub's own variables say", USE_OPTIONAL},
