@@ -11,7 +11,8 @@ import threading
 import time
 import unittest
 
-from blob_case import FILE, KIB, MIB, NAME, WITHHELD, BlobCase, Pull, in_threads
+from blob_case import FILE, GIB, KIB, MIB, NAME, WITHHELD, BlobCase, Pull, in_threads
+from harness import safetensors_sparse
 from mirror_case import PREFIX, REPO, MirrorCase, Noise
 
 HELD_AT = 4 * MIB
@@ -460,6 +461,32 @@ class NoRoom(TransferCase):
         self.whole(wb, model)
         self.assertTrue(self.held(wb, model.digest))
         self.assertEqual(self.incoming(wb), [])
+
+
+class HugeFiles(TransferCase):
+    """The Hub's CDN sends a file of over 50 GB in bounded ranges only, and the stand-in's refuses
+    one without. No disk has room for this one, so nothing of it is allocated for the test."""
+
+    SIZE = 60 * 10**12
+
+    def test_bounded_ranges(self):
+        wb = self.serve()
+        file = safetensors_sparse({"w": ("U8", [self.SIZE])})
+        self.hub.add_repo("Org/Huge", {"config.json": b"{}", FILE: file})
+        self.pull_manifest(wb, "hf/org/huge", "main")
+        self.hub.reset()
+        pull = Pull(wb, "sha256:" + file.sha256(), name="hf/org/huge")
+        self.assertEqual(pull.expected, file.size)
+        beginning = pull.take(MIB)
+        self.assertEqual(beginning, bytes(file.header).ljust(MIB, b"\0"))
+        while pull.received < GIB + 2 * MIB:
+            self.assertEqual(pull.take(MIB), bytes(MIB))
+        self.assertEqual([r.range for r in self.requests()],
+                         [f"bytes=0-{GIB - 1}", f"bytes={GIB}-{2 * GIB - 1}"])
+        pull.vanish()
+        self.until("the download to end",
+                   lambda: self.metric(wb, "weighbridge_transfers_running") == 0)
+        self.until("its room to be given back", lambda: self.incoming(wb) == [])
 
 
 class Limits(TransferCase):
