@@ -87,6 +87,7 @@ void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, u
         LOG_S("tag", ref->tag),
         LOG_S("digest", digest),
         LOG_S("cache", q->cache),
+        LOG_S("warning", q->warning),
         LOG_S("end", ending(code)),
         LOG_S("error", q->error.code != ERR_NONE ? err_name(q->error.code) : ""),
         LOG_S("text", q->error.text),

@@ -27,7 +27,8 @@ enum MHD_Result manifests_serve(struct request *q)
     if (request_may(q, ACCESS_PULL, &err) < 0 ||
         upstreams_manifest(q->server->upstreams, &q->route.ref, &a, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
-    q->cache = *a.warning ? "stale" : a.imported ? "fill" : "hit";
+    q->cache = a.imported ? "fill" : "hit";
+    request_is_stale(q, a.warning);
     digest_format(&a.manifest.digest, digest);
     snprintf(etag, sizeof(etag), "\"%s\"", digest);
     q->route.ref.digest = a.manifest.digest; /* for the log: what the tag named */

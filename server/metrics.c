@@ -9,7 +9,7 @@
 
 struct metrics {
     atomic_uint_fast64_t requests[ROUTE_COUNT][STATUS_COUNT];
-    atomic_uint_fast64_t bytes[ROUTE_COUNT], received[ROUTE_COUNT];
+    atomic_uint_fast64_t bytes[ROUTE_COUNT], received[ROUTE_COUNT], stale[ROUTE_COUNT];
 };
 
 struct metrics *metrics_new(void)
@@ -30,6 +30,12 @@ void metrics_count(struct metrics *m, enum route_kind route, unsigned status, ui
         s = STATUS_COUNT - 1;
     atomic_fetch_add_explicit(&m->requests[r][s], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->bytes[r], bytes, memory_order_relaxed);
+}
+
+void metrics_stale(struct metrics *m, enum route_kind route)
+{
+    unsigned r = (unsigned)route < ROUTE_COUNT ? (unsigned)route : ROUTE_UNKNOWN;
+    atomic_fetch_add_explicit(&m->stale[r], 1, memory_order_relaxed);
 }
 
 void metrics_received(struct metrics *m, enum route_kind route, uint64_t bytes)
@@ -68,8 +74,8 @@ void metrics_label(struct strbuf *to, const char *key, const char *value)
     strbuf_putc(to, '"');
 }
 
-static void write_bytes(struct strbuf *to, const char *name, const char *help,
-                        const atomic_uint_fast64_t *values)
+static void write_by_route(struct strbuf *to, const char *name, const char *help,
+                           const atomic_uint_fast64_t *values)
 {
     metrics_family(to, name, "counter", help);
     for (unsigned r = 0; r < ROUTE_COUNT; r++)
@@ -89,8 +95,11 @@ void metrics_write_requests(const struct metrics *m, struct strbuf *to)
                     to, "weighbridge_requests_total{route=\"%s\",status=\"%u\"} %" PRIu64 "\n",
                     route_name((enum route_kind)r), s + STATUS_FIRST, n);
         }
-    write_bytes(to, "weighbridge_response_bytes_total", "Body bytes sent to clients by route.",
-                m->bytes);
-    write_bytes(to, "weighbridge_received_bytes_total", "Body bytes that clients sent, by route.",
-                m->received);
+    write_by_route(to, "weighbridge_stale_answers_total",
+                   "Answers with a Warning: what is held, which the upstream did not confirm.",
+                   m->stale);
+    write_by_route(to, "weighbridge_response_bytes_total", "Body bytes sent to clients by route.",
+                   m->bytes);
+    write_by_route(to, "weighbridge_received_bytes_total",
+                   "Body bytes that clients sent, by route.", m->received);
 }

@@ -13,6 +13,8 @@ struct metrics *metrics_new(void); /* NULL = out of memory */
 void metrics_free(struct metrics *m);
 
 void metrics_count(struct metrics *m, enum route_kind route, unsigned status, uint64_t bytes);
+/* An answer that carries a warning. */
+void metrics_stale(struct metrics *m, enum route_kind route);
 void metrics_received(struct metrics *m, enum route_kind route, uint64_t bytes);
 
 /* `# HELP` and `# TYPE` of a family, then its samples. labels: `a="b"` already escaped, or "". */

@@ -136,7 +136,7 @@ enum MHD_Result referrers_serve(struct request *q)
     if (upstreams_referrers(q->server->upstreams, ref->repository, &ref->digest, &query, &list,
                             warning, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
-    q->cache = *warning ? "stale" : NULL;
+    request_is_stale(q, warning);
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_puts(&body, "{\"schemaVersion\":2,\"mediaType\":\"" OCI_INDEX_TYPE "\",\"manifests\":[");
     size_t n = put_entries(&body, &list);

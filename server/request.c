@@ -60,6 +60,14 @@ int request_fd(const struct request *q)
     return info ? info->connect_fd : -1;
 }
 
+void request_is_stale(struct request *q, const char *warning)
+{
+    if (!*warning)
+        return;
+    q->cache = "stale";
+    snprintf(q->warning, sizeof(q->warning), "%s", warning);
+}
+
 bool request_client_gone(const struct request *q)
 {
     struct pollfd p = {.fd = request_fd(q)};
@@ -352,6 +360,8 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
     uint64_t bytes = q->status ? body_bytes(q, code) : 0;
     if (q->status) /* else the client left before there was an answer to count */
         metrics_count(q->server->metrics, q->route.kind, q->status, bytes);
+    if (q->status && *q->warning)
+        metrics_stale(q->server->metrics, q->route.kind);
     metrics_received(q->server->metrics, q->route.kind, q->received);
     access_log_write(q, code, bytes);
     if (is_early(q))

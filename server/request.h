@@ -21,6 +21,7 @@
 #include "server/metrics.h"
 #include "server/route.h"
 #include "server/server.h"
+#include "upstream/upstreams.h"
 
 struct server {
     const struct config *config;
@@ -121,6 +122,7 @@ struct request {
     bool counts_body;                /* body_sent is meant: the body comes from a content reader */
     uint64_t acked_before;           /* bytes the peer had acknowledged when the answer began */
     const char *cache;               /* "hit", "fill", "join", "stale"; NULL = no such thing */
+    char warning[WARNING_TEXT_MAX];  /* why it is "stale" */
     struct error error;              /* why it was refused or cut, for the log */
 };
 
@@ -140,6 +142,10 @@ const char *request_header(const struct request *q, const char *name);
 bool request_has_header(const struct request *q, const char *name);
 /* Whether the client's side of the connection is gone for good (a half-closed one still reads). */
 bool request_client_gone(const struct request *q);
+/* The answer is what is held, and the warning ("" = there is none) says why it is no more than
+ * that.
+ */
+void request_is_stale(struct request *q, const char *warning);
 /* The connection timeout counts time blocked in a handler: call this after every blocking wait. */
 void request_reset_timeout(const struct request *q);
 /* The access rules for the request's repository; answers nothing. ERR_DENIED with a text that names

@@ -75,7 +75,7 @@ enum MHD_Result tags_serve(struct request *q)
     if (upstreams_tags(q->server->upstreams, ref->repository, page.has_last ? page.last : NULL,
                        page.limit ? page.limit : 1, &list, warning, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
-    q->cache = *warning ? "stale" : NULL;
+    request_is_stale(q, warning);
     size_t n = page.limit < list.n ? page.limit : list.n;
     _cleanup_strbuf_ struct strbuf body = STRBUF_INIT;
     strbuf_putc(&body, '{');

@@ -198,6 +198,19 @@ class Liars(MirrorCase):
                     found.remove()
         self.pulls(self.image)
 
+    def test_a_held_tag(self):
+        """It is given out as it is; the log says why, and it is counted."""
+        self.pulls(self.image)
+        self.repo.move_tag("v1", self.other)
+        self.registry.fault("flip", kind="manifest", method="GET", offset=20)
+        self.pulls(self.image, warning="hashes to")
+        counted = 'weighbridge_stale_answers_total{route="manifest"} 1\n'
+        self.until("it to be counted", lambda: counted in self.wb.get("/metrics")[2].decode())
+        line, = self.wb.log_lines(event="request", cache="stale")
+        self.assertRegex(line, 'warning="served from the store, .*: the manifest hashes to')
+        self.registry.clear_faults()
+        self.pulls(self.other)
+
     def blob_must_fail(self, statuses=(502,)):
         """Refused, or begun and cut short of its length, with nothing but right bytes."""
         connection = http.client.HTTPConnection(self.wb.host, timeout=60)

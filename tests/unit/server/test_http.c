@@ -64,6 +64,15 @@ Test(http, stale_manifest_warns)
     fake_warning = "the \"Hub\" is down\xff \\ since long";
     cr_expect_eq(request("GET", "/v2/" REPO "/manifests/v1"), 200);
     expect_header("Warning", "299 - \"the \\\"Hub\\\" is down? \\\\ since long\"");
+    fake_warning = "";
+    cr_expect_eq(request("GET", "/v2/" REPO "/manifests/v1"), 200);
+    /* which is counted when the answer is behind us */
+    static const char counted[] = "weighbridge_stale_answers_total{route=\"manifest\"} 1\n";
+    for (uint64_t deadline = clock_monotonic_ms() + 20000; request("GET", "/metrics") == 200 &&
+                                                           !strstr(got.body, counted) &&
+                                                           clock_monotonic_ms() < deadline;)
+        poll(NULL, 0, 20);
+    cr_expect(strstr(got.body, counted), "%s", got.body);
 }
 
 Test(http, stale_lists_warn)
