@@ -89,9 +89,9 @@ int transfer_hash_on(struct transfer *x, char *buffer, unsigned blocks, struct e
     return 0;
 }
 
-/* What an earlier attempt left is believed only as far as it hashes to the right whole; readers get
- * it while it is hashed. */
-static int take_over_partial(struct transfer *x, char *buffer, struct error *err)
+/* What an earlier attempt left. Before readers are let in: what one of them wants, and what seems
+ * not to be here, would be fetched and written over bytes that may have been hashed by then. */
+static int note_partial(struct transfer *x, struct error *err)
 {
     uint64_t resumed = writer_resumed(x->writer), all = resumed, first, end;
     pthread_mutex_lock(&x->lock);
@@ -103,6 +103,15 @@ static int take_over_partial(struct transfer *x, char *buffer, struct error *err
     pthread_mutex_unlock(&x->lock);
     if (!ok)
         return err_set(err, ERR_NOMEM, "out of memory for a transfer");
+    x->has_partial = all > 0;
+    atomic_fetch_add(&x->table->stats.resumed_bytes, all);
+    return 0;
+}
+
+/* It is believed only as far as it hashes to the right whole; readers get it while it is hashed. */
+static int hash_partial(struct transfer *x, char *buffer, struct error *err)
+{
+    uint64_t resumed = writer_resumed(x->writer);
     for (uint64_t hashed = 0; hashed < resumed;) {
         if (atomic_load(&x->halt))
             return stopped(x, err);
@@ -112,7 +121,6 @@ static int take_over_partial(struct transfer *x, char *buffer, struct error *err
         hashed = x->hashed;
         pthread_mutex_unlock(&x->lock);
     }
-    atomic_fetch_add(&x->table->stats.resumed_bytes, all);
     return 0;
 }
 
@@ -285,14 +293,14 @@ static int fill_located(struct transfer *x, struct lead *l, struct error *err)
 {
     if (locate(x, 0, &l->failures, err) < 0 || open_writer(x, err) < 0)
         return -1;
-    uint64_t first, end;
     x->opened = true;
-    x->has_partial = writer_resumed(x->writer) || writer_resumed_part(x->writer, 0, &first, &end);
+    if (note_partial(x, err) < 0)
+        return -1;
     l->failures = 0;
     if (x->has_partial) {
         /* The upstream has confirmed the object: what is here can be read while it is hashed. */
         transfer_advance(x, TRANSFER_HEADERS);
-        if (take_over_partial(x, l->f.buffer, err) < 0)
+        if (hash_partial(x, l->f.buffer, err) < 0)
             return -1;
     }
     return receive(x, l, err);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "script_server.h"
 #include "storage/store.h"
+#include "storage/writer.h"
 #include "upstream/http_private.h"
 #include "upstream/transfer_private.h"
 
@@ -289,6 +290,53 @@ Test(transfer, another_blob_is_refused_before_its_bytes)
                      "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     cr_assert(transfer(&w, &err) < 0 && err.code == ERR_UPSTREAM);
     cr_assert(strstr(err.text, "another blob"), "%s", err.text);
+    script_stop(s);
+    world_free(&w);
+}
+
+/* ---- what an earlier download left ---------------------------------------------------------- */
+
+static void leave_partial(struct world *w, size_t len)
+{
+    struct error err = ERROR_INIT;
+    struct blob_writer *writer = NULL;
+    cr_assert_eq(writer_open(w->store, &w->digest, strlen(body), &writer, &err), 0, "%s", err.text);
+    cr_assert_eq(writer_write(writer, body, len, 0, &err), 0, "%s", err.text);
+    writer_close(writer, true);
+}
+
+/* From the moment that readers are let in, what is here is known to be here: or else it would be
+ * fetched for them, and written over bytes that were hashed already. */
+Test(transfer, a_partial_is_known_before_readers_come, .timeout = 60)
+{
+    struct world w;
+    struct error err = ERROR_INIT;
+    struct transfer_stats stats;
+    world_new(&w);
+    struct script *s = script_start();
+    aim_at(&w, script_url(s, "/x"));
+    script_add(s, "GET /x ", "", SCRIPT_STALL);
+    s->steps[0].forever = true;
+    for (unsigned round = 0; round < 300; round++) {
+        struct transfer_source source = {
+            .upstream = "test", .pool = w.pool, .locate = locate, .ctx = &w};
+        struct transfer *x = NULL;
+        bool let_in = false;
+        leave_partial(&w, 5);
+        cr_assert_eq(transfer_join(w.transfers, &w.digest, strlen(body), &source, &x, &err), 0);
+        while (!let_in) { /* no wait on the condition: that would be too late */
+            pthread_mutex_lock(&x->lock);
+            let_in = x->state >= TRANSFER_HEADERS;
+            bool known = extents_end(&x->here, 0) == 5;
+            pthread_mutex_unlock(&x->lock);
+            cr_assert(!let_in || known, "round %u", round);
+        }
+        transfer_unref(x);
+        do {
+            sched_yield();
+            transfers_stats(w.transfers, &stats);
+        } while (stats.running);
+    }
     script_stop(s);
     world_free(&w);
 }
