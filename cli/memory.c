@@ -1,5 +1,6 @@
 #include "cli/memory.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +40,17 @@ static void name_type(struct memory_weights *w, const struct weights *sum)
     snprintf(w->type, sizeof(w->type), "%s", is_one ? most->name : mixture ? mixture : "mixed");
 }
 
-/* The file's own, unless other ones are asked for. m: NULL where there is only a config.json. */
-static int count_weights(struct memory_weights *w, const struct model_report *m,
+static void set_type(struct memory_weights *w, const char *type)
+{
+    size_t i = 0;
+    for (; type[i] && i + 1 < sizeof(w->type); i++)
+        w->type[i] = (char)toupper((unsigned char)type[i]);
+    w->type[i] = '\0';
+}
+
+/* The file's own, unless other ones are asked for. m: NULL where there is only a config.json;
+ * dtype: what that says, "" nothing. */
+static int count_weights(struct memory_weights *w, const struct model_report *m, const char *dtype,
                          const struct memory_options *o, struct error *err)
 {
     if (m) {
@@ -59,10 +69,10 @@ static int count_weights(struct memory_weights *w, const struct model_report *m,
     if (!w->known)
         return 0;
     if (o->quant || o->has_params) {
-        const char *type = o->quant ? o->quant : "BF16";
+        const char *type = o->quant ? o->quant : dtype[0] ? dtype : "BF16";
         if (weights_as(w->parameters, type, &w->bytes, err) < 0)
             return -1;
-        snprintf(w->type, sizeof(w->type), "%s", type);
+        set_type(w, type);
         if (o->quant && !o->has_params)
             strncat(w->from, ", as if all were of that type",
                     sizeof(w->from) - strlen(w->from) - 1);
@@ -94,7 +104,7 @@ static int count_gpu(struct memory_report *r, const struct kv_request *q, struct
 static int count(struct memory_report *r, const struct model_report *m, struct error *err)
 {
     const struct memory_options *o = r->options;
-    if (count_weights(&r->weights, m, o, err) < 0)
+    if (count_weights(&r->weights, m, r->has_shape ? r->shape->dtype : "", o, err) < 0)
         return -1;
     r->context = o->context ? o->context : r->has_shape ? r->shape->context : 0;
     const struct kv_request q = {.key = o->kv_type,
@@ -285,6 +295,9 @@ static int read_options(const struct command *self, const struct memory_texts *t
         return usage_error(self, "--params must be a number, as 8.03e9 or 8.03B");
     if (kv_type_parse(t->kv_type ? t->kv_type : "f16", &o->kv_type, &err) < 0)
         return usage_error(self, "--kv-type: %s", err.text);
+    uint64_t unused;
+    if (t->quant && weights_as(1, t->quant, &unused, &err) < 0)
+        return usage_error(self, "--quant: %s", err.text);
     o->tensor_parallel = (uint32_t)parallel;
     o->has_gpu = t->gpu != NULL;
     o->has_params = t->params != NULL;

@@ -1,11 +1,12 @@
 #include "cli/source_private.h"
-#include "model/weights.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+
+#include "model/weights.h"
 
 /* ---- entries --------------------------------------------------------------------------------- */
 

@@ -401,6 +401,42 @@ class Golden(Case):
             self.assertEqual(cache["full_bytes_per_token"], per_token)
             self.assertEqual(cache["bytes"], per_token * 8192)
 
+    def sparse_gguf(self, tensors):
+        """tensors: [(name, dims, type id, block, bytes of a block)]"""
+        out, at = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0), 0
+        for name, dims, kind, block, size in tensors:
+            n = 1
+            for dim in dims:
+                n *= dim
+            out += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
+            out += struct.pack("<IQ", kind, at)
+            at += -(-(n // block * size) // 32) * 32
+        path = self.file("sparse.gguf", out + bytes(-len(out) % 32))
+        os.truncate(path, os.path.getsize(path) + at)
+        return path
+
+    def test_smollm2_in_q4_k_m(self):
+        path = self.sparse_gguf([("a", [576, 135_552], 6, 32, 22), ("b", [576, 51_840], 8, 32, 34),
+                                 ("c", [1536, 8_064], 14, 256, 210),
+                                 ("d", [1536, 9_216], 12, 256, 144)])
+        sizes = {t["name"]: (t["elements"], t["bytes"]) for t in self.model(path)["types"]}
+        self.assertEqual(sizes, {"Q5_0": (78_077_952, 53_678_592), "Q8_0": (29_859_840, 31_726_080),
+                                 "Q6_K": (12_386_304, 10_160_640),
+                                 "Q4_K": (14_155_776, 7_962_624)})
+
+    def test_where_the_tensors_of_qwen3_lie(self):
+        wanted = {"output.weight": 0, "output_norm.weight": 127_626_240,
+                  "token_embd.weight": 127_630_336, "blk.0.attn_k.weight": 215_145_472,
+                  "blk.0.attn_k_norm.weight": 215_735_296, "blk.0.attn_norm.weight": 215_735_808}
+        q6, q4, f32 = (14, 256, 210), (12, 256, 144), (0, 1, 4)
+        model = self.model(self.sparse_gguf([
+            ("output.weight", [1024, 151_936], *q6), ("output_norm.weight", [1024], *f32),
+            ("token_embd.weight", [1024, 151_936], *q4), ("blk.0.attn_k.weight", [1024, 1024], *q4),
+            ("blk.0.attn_k_norm.weight", [128], *f32), ("blk.0.attn_norm.weight", [1024], *f32)]),
+            "--tensors")
+        data = model["totals"]["header_bytes"]
+        self.assertEqual({t["name"]: t["offset"] - data for t in model["tensors"]}, wanted)
+
     def test_smollm2_as_safetensors(self):
         s, e = self.SMOL, self.SMOL["embedding"]
         shapes = {"model.embed_tokens.weight": [s["vocabulary"], e], "model.norm.weight": [e]}
@@ -798,6 +834,13 @@ class Memory(Case):
         self.assertEqual(self.count(path, "--kv-type", "q8_0")["kv_cache"]["full_bytes_per_token"],
                          69_632)
         self.check("memory", path, out="weights  unknown")
+        self.check("memory", path, "--params", "1000", "--quant", "q9", status=2, err="--quant: ")
+        self.check("memory", path, "--params", "1e3", out="weights  BF16 2,000 bytes")
+        self.check("memory", path, "--params", "1024", "--quant", "q8_0",
+                   out="weights  Q8_0 1,088 bytes")
+        for wrong in (("--ctx", "0"), ("--seqs", "x"), ("--gpu-gib", "-1"), ("--utilization", "1.5"),
+                      ("--tensor-parallel", "0"), ("--params", "many")):
+            self.check("memory", path, *wrong, status=2, err=wrong[0] + " must be")
 
     def test_a_gguf(self):
         path = self.file("m.gguf", llama_gguf())
