@@ -6,7 +6,8 @@
  * and random. Whoever finds itself there answers from its store and asks nobody.
  *
  * Two clients that ask two servers of a circle for the same thing at once are the exception: their
- * questions may meet and wait for each other, until stall_timeout ends it.
+ * questions meet and wait for each other, until one goes on by itself some seconds later. Downloads
+ * that meet so wait until stall_timeout ends them.
  *
  * The way belongs to the thread that serves the request; other threads that work for it are given
  * a copy. Of what a client sent only entries of that form are passed on, the last LOOP_SERVERS_MAX

@@ -11,6 +11,8 @@
 #include "upstream/loop.h"
 #include "upstream/mirror_private.h"
 
+#define CIRCLE_PATIENCE_MS 10000u
+
 struct flight {
     struct flight *next;
     struct mirror *mirror;
@@ -19,7 +21,8 @@ struct flight {
     char key[QUESTION_KEY_MAX];
     unsigned users; /* who asks and everybody who waits; the last one frees it */
     bool done;
-    bool late; /* somebody has given up on it */
+    bool late;        /* somebody has given up on it */
+    unsigned alone_n; /* the most servers that a question came through which went on by itself */
     int rc;
     struct outcome outcome;
     struct error error;
@@ -181,18 +184,49 @@ static bool start_thread(struct flights *f, struct flight *x)
     return started;
 }
 
+/* Under the lock. Who asks through other servers may be who it waits for itself, when two clients
+ * have asked two servers of a circle at once: what came first at each waits for the other's. By
+ * itself, with its whole way in the header, the question is seen through. One for each length of
+ * the way, so that a crowd behind a slow upstream does not become one in front of it. */
+static bool goes_alone(const struct flight *x, uint64_t since_ms)
+{
+    return loop_get().n > x->alone_n && clock_monotonic_ms() - since_ms >= CIRCLE_PATIENCE_MS;
+}
+
+static int ask_alone(struct flights *f, struct flight *x, const struct question *q,
+                     struct outcome *ret, struct error *err)
+{
+    x->alone_n = loop_get().n;
+    pthread_mutex_unlock(&f->lock);
+    int rc = mirror_answer(x->mirror, q, ret, err);
+    pthread_mutex_lock(&f->lock);
+    return rc;
+}
+
+/* A question that is not known here waits for as long as it takes. */
+static int wait_long(struct flights *f, struct flight *x, const struct question *q,
+                     struct outcome *ret, struct error *err)
+{
+    uint64_t since_ms = clock_monotonic_ms();
+    while (!x->done) {
+        if (goes_alone(x, since_ms))
+            return ask_alone(f, x, q, ret, err);
+        if (loop_get().n > x->alone_n)
+            cond_wait_until(&f->landed, &f->lock, since_ms + CIRCLE_PATIENCE_MS);
+        else
+            pthread_cond_wait(&f->landed, &f->lock);
+    }
+    return settle(x, ret, err);
+}
+
 static int wait_for(struct flights *f, struct flight *x, uint64_t patience_ms, struct outcome *ret,
                     struct error *err)
 {
     uint64_t end_ms = clock_monotonic_ms() + patience_ms;
-    if (patience_ms && f->late)
+    if (f->late)
         end_ms = 0; /* one client has found out for everybody that it takes too long */
-    while (!x->done && (!patience_ms || clock_monotonic_ms() < end_ms)) {
-        if (patience_ms)
-            cond_wait_until(&f->landed, &f->lock, end_ms);
-        else
-            pthread_cond_wait(&f->landed, &f->lock);
-    }
+    while (!x->done && clock_monotonic_ms() < end_ms)
+        cond_wait_until(&f->landed, &f->lock, end_ms);
     if (x->done)
         return settle(x, ret, err);
     f->late += !x->late;
@@ -237,7 +271,7 @@ int mirror_ask(struct mirror *m, const struct question *q, uint64_t patience_ms,
         pthread_mutex_lock(&f->lock);
     }
     if (rc == 0) {
-        rc = wait_for(f, x, patience_ms, ret, err);
+        rc = patience_ms ? wait_for(f, x, patience_ms, ret, err) : wait_long(f, x, q, ret, err);
         leave(x);
     }
     pthread_mutex_unlock(&f->lock);

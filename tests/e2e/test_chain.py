@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -438,12 +439,12 @@ class Circles(BlobCase):
 
     TTL = "0s"
 
-    def circle(self, count):
+    def circle(self, count, stall="2s"):
         """As many servers, each the upstream of the one before it."""
         ports = [free_port() for _ in range(count)]
         return [self.make_weighbridge(port=port, config={"upstreams": [{
             "prefix": "up", "kind": "oci", "tag_ttl": self.TTL, "negative_ttl": "0s", **QUICK,
-            "stall_timeout": "2s",
+            "stall_timeout": stall,
             "url": f"http://127.0.0.1:{ports[(i + 1) % count]}/v2/up"}]})
             for i, port in enumerate(ports)]
 
@@ -473,13 +474,25 @@ class Circles(BlobCase):
         self.check(3)
 
     def test_a_crowd(self):
-        """Questions that meet may wait for each other, for stall_timeout."""
+        """Questions that meet wait for each other."""
         servers = self.circle(2)
         with ThreadPoolExecutor(READERS) as pool:
             answers = list(pool.map(lambda i: servers[i % 2].get(
                 f"/v2/up/team/app{i // 4}/manifests/v1"), range(READERS)))
         for status, _, body in answers:
             self.assertIn(status, (502, 504, 508), body)
+
+    def test_questions_that_meet_are_seen_through(self):
+        for count in (2, 3):
+            servers = self.circle(count, stall="100s")
+            with self.subTest(servers=count), ThreadPoolExecutor(4 * count) as pool:
+                began = time.monotonic()
+                answers = list(pool.map(lambda i, n=count, to=servers: to[i % n].get(
+                    f"/v2/up/team/app{i // n}/manifests/v1"), range(4 * count)))
+                self.assertLess(time.monotonic() - began, 90)
+                for status, _, body in answers:
+                    self.assertEqual(status, 508, body)
+                    self.assertIn("circle", json.loads(body)["errors"][0]["message"])
 
 
 if __name__ == "__main__":
