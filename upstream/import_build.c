@@ -161,13 +161,14 @@ static int list_wants(struct work_set *w, struct error *err)
     for (size_t i = 0; i < w->list.n; i++) {
         struct commit_file *f = &w->list.files[i];
         enum weights_format format = weights_format_of(f->path);
+        bool is_layer = w->selected[i].selected;
+        bool is_read = is_layer || f->size <= TEXT_MAX; /* else it would be thrown away */
         struct want want = {
             .file = f,
-            .is_layer = w->selected[i].selected,
-            .is_config = strcmp(f->path, "config.json") == 0,
-            .is_card = strcmp(f->path, "README.md") == 0,
-            .inspect =
-                w->selected[i].selected && is_parsed_format(format) ? format : WEIGHTS_UNKNOWN,
+            .is_layer = is_layer,
+            .is_config = is_read && strcmp(f->path, "config.json") == 0,
+            .is_card = is_read && strcmp(f->path, "README.md") == 0,
+            .inspect = is_layer && is_parsed_format(format) ? format : WEIGHTS_UNKNOWN,
         };
         if (want.is_config || want.is_card || want.inspect != WEIGHTS_UNKNOWN ||
             (want.is_layer && !f->has_lfs))

@@ -4,7 +4,8 @@ import hashlib
 import json
 import unittest
 
-from harness import EndToEnd, gguf_file, safetensors_file
+from harness import EndToEnd, Sparse, gguf_file, paths_of, safetensors_file
+from hub import File
 
 CARD = b"""---
 license: apache-2.0
@@ -79,6 +80,16 @@ class Packager(EndToEnd):
         self.assertIn("README.md: its front matter has no end",
                       manifest["annotations"]["org.weighbridge.uninspected.001"])
         self.assertNotIn("licenses", config["descriptor"])
+
+    def test_a_card_that_is_neither_wanted_nor_readable(self):
+        self.hub.add_repo("Org/Model", {
+            "model.safetensors": safetensors_file({"w": ("BF16", [8])}),
+            "README.md": File(Sparse(70 << 20), lfs=False)})  # more than a git file may have
+        self.wb = self.make_weighbridge(config={"upstreams": [
+            {"prefix": "hf", "kind": "huggingface", "url": self.hub.url,
+             "exclude": ["README.md"]}]})
+        self.assertEqual(list(paths_of(self.pull()[0])), ["model.safetensors"])
+        self.assertEqual(self.hub.count("hub", path="README.md"), 0)
 
     def test_a_gguf(self):
         self.serve({"m.gguf": gguf_file({"t": [32, 2]})})
