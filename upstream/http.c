@@ -72,6 +72,21 @@ static void moved(struct exchange *x, size_t len, uint64_t came_ms)
     x->pace_bytes += len;
 }
 
+static int stalled(const struct exchange *x, uint64_t limit)
+{
+    return err_set(x->err, ERR_TIMEOUT,
+                   "%s: nothing came for %" PRIu64 " s, after %" PRIu64 " bytes of the body",
+                   x->where, limit, x->received);
+}
+
+/* We are shown whole lines only, so which of the two it was is not known. */
+static int no_answer(const struct exchange *x, uint64_t limit)
+{
+    return err_set(x->err, ERR_TIMEOUT,
+                   "%s: no answer came for %" PRIu64 " s, or only a part of its header", x->where,
+                   limit);
+}
+
 static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
                        curl_off_t up)
 {
@@ -81,11 +96,7 @@ static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_o
         return 1;
     uint64_t limit = x->pool->stall_timeout_s;
     if (x->connected && clock_monotonic_ms() - x->moved_ms >= limit * 1000u) {
-        stop(x,
-             err_set(x->err, ERR_TIMEOUT,
-                     "%s: nothing came for %" PRIu64 " s, after %" PRIu64 " bytes of the body",
-                     x->where, limit, x->received),
-             false);
+        stop(x, x->r->complete ? stalled(x, limit) : no_answer(x, limit), false);
         return 1;
     }
     return keeps_pace(x) ? 0 : 1;

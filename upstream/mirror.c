@@ -402,6 +402,12 @@ static int source_challenged(void *ctx, const char *sent, const struct http_resp
     return oci_blob_challenged(s->mirror->oci, s->link.origin.repo_id, sent, r, ret, err);
 }
 
+static void source_accepted(void *ctx, const char *sent)
+{
+    struct mirror_source *s = ctx;
+    oci_blob_accepted(s->mirror->oci, s->link.origin.repo_id, sent);
+}
+
 static void source_release(void *ctx)
 {
     struct mirror_source *s = ctx;
@@ -436,6 +442,7 @@ int mirror_source(struct mirror *m, struct link *link, const struct digest *d,
         .max_connections = m->config->connections_per_blob,
         .locate = source_locate,
         .challenged = source_challenged,
+        .accepted = source_accepted,
         .release = source_release,
         .ctx = s,
     };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/blame.h"
 #include "upstream/loop.h"
 #include "upstream/mirror_private.h"
 
@@ -145,6 +146,8 @@ static void answer(struct flight *x)
     struct outcome outcome = {0};
     struct error error = ERROR_INIT;
     int rc = mirror_answer(x->mirror, &x->question, &outcome, &error);
+    if (rc < 0)
+        upstream_blame(&error, x->mirror->config->prefix);
     pthread_mutex_lock(&f->lock);
     x->rc = rc;
     x->outcome = outcome;

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "config/proxy.h"
+#include "upstream/blame.h"
 #include "upstream/loop.h"
 #include "upstream/oci_private.h"
 
@@ -340,12 +341,6 @@ static bool is_login_trouble(const struct http_response *r)
     return strcasestr(strbuf_str(body), "expired") != NULL;
 }
 
-static bool is_challenge(const struct http_response *r)
-{
-    unsigned status = http_status(r);
-    return status == 401 || (status == 403 && http_header(r, "WWW-Authenticate"));
-}
-
 /* A request to the registry's own origin. A token that was kept may have run out, and the new one
  * may turn out to be for another scope: three requests settle it. */
 static int send_logged_in(struct oci *o, struct request *x, struct http_response **ret,
@@ -365,7 +360,7 @@ static int send_logged_in(struct oci *o, struct request *x, struct http_response
         x->authorization = NULL;
         if (rc < 0)
             return -1;
-        if (!is_challenge(*ret))
+        if (!upstream_wants_login(*ret))
             break;
         rc = oci_auth_challenged_until(o->auth, scope, header, *ret, deadline_ms, &next, err);
         if (rc > 0 && attempt == 2) {
@@ -493,26 +488,12 @@ bool oci_is_own_word(const struct oci_answer *a)
     return is_error_code(json_str(json_get(json_first(json_get(root, "errors")), "code")));
 }
 
-/* The registry sent us to another host, which wants to know who we are. It gets none of our logins,
- * as those are for the registry. */
-static int strange_login(struct oci *o, const struct oci_answer *a, struct error *err)
-{
-    _cleanup_free_ char *host = http_host(a->url);
-    err_set(err, ERR_UPSTREAM,
-            "upstream %s redirects to %s, which answered %u and wants a login of its own; ours is "
-            "for %s only: make %s an upstream with its own login, or have the registry redirect to "
-            "signed URLs",
-            o->config->prefix, host ? host : "another host", http_status(a->r), o->config->prefix,
-            host ? host : "it");
-    return -1;
-}
-
 int oci_refusal(struct oci *o, const struct oci_answer *a, struct error *err)
 {
     struct error why = ERROR_INIT;
     unsigned status = http_status(a->r);
-    if (a->is_foreign && is_challenge(a->r))
-        return strange_login(o, a, err);
+    if (a->is_foreign && upstream_wants_login(a->r))
+        return upstream_strange_login(err, o->config->prefix, a->url, status);
     if (status < 400)
         return oci_broken(a, err, "answered %u, which is no answer to this question", status);
     http_status_error(a->r, a->url, &why);

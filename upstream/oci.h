@@ -91,5 +91,7 @@ int oci_blob_location(struct oci *o, const char *name, const struct digest *d,
  */
 int oci_blob_challenged(struct oci *o, const char *name, const char *sent,
                         const struct http_response *r, char **ret, struct error *err);
+/* The registry took that Authorization value. */
+void oci_blob_accepted(struct oci *o, const char *name, const char *sent);
 
 #endif

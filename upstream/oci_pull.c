@@ -359,3 +359,10 @@ int oci_blob_challenged(struct oci *o, const char *name, const char *sent,
         oci_login_failed(o, err);
     return rc;
 }
+
+void oci_blob_accepted(struct oci *o, const char *name, const char *sent)
+{
+    _cleanup_free_ char *scope = oci_scope(o, name);
+    if (scope) /* else a revoked token costs this download, when we are out of memory anyway */
+        oci_auth_accepted(o->auth, scope, sent);
+}

@@ -132,19 +132,19 @@ static int bytes_gone(const char *repository, const struct digest *d, struct err
  * were checked: a client that holds some of them must not be given a right end to a wrong
  * beginning.
  */
-static int refuse_suspect(struct upstreams *u, const struct digest *d, uint64_t first,
-                          struct error *err)
+static int refuse_suspect(const struct reader *r, struct error *err)
 {
-    uint64_t left = first ? store_mismatch_left(u->store, d) : 0;
+    uint64_t left = r->first ? store_mismatch_left(r->upstreams->store, &r->digest) : 0;
     if (!left)
         return 0;
     char text[DIGEST_TEXT_MAX];
-    return err_set(err, ERR_DIGEST_MISMATCH,
-                   "bytes of %s that were sent out a short while ago were wrong, or were lost here "
-                   "before they could be checked; what was received before must not be resumed: "
-                   "delete the partial file and download it from byte 0 (ranges are refused for "
-                   "another %" PRIu64 " s)",
-                   digest_format(d, text), left);
+    return err_set(
+        err, ERR_DIGEST_MISMATCH,
+        "%s: bytes of %s that were sent out a short while ago were wrong, or were lost here "
+        "before they could be checked; what was received before must not be resumed: "
+        "delete the partial file and download it from byte 0 (ranges are refused for "
+        "another %" PRIu64 " s)",
+        r->repository, digest_format(&r->digest, text), left);
 }
 
 /* A claimed link is no way to what came, or comes, for another repository. */
@@ -395,7 +395,7 @@ static int open_blob(struct reader *r, struct error *err)
     for (unsigned looks = 0; looks < LOOKS; looks++) {
         int rc = look(r, err);
         if (rc <= 0)
-            return rc < 0 ? -1 : refuse_suspect(r->upstreams, &r->digest, r->first, err);
+            return rc < 0 ? -1 : refuse_suspect(r, err);
     }
     err_set(err, ERR_BUSY, "what is known of this blob's size keeps changing: try again");
     return -1;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/blame.h"
 #include "upstream/transfer_private.h"
 
 /* ---- the table ---------------------------------------------------------------------------- */
@@ -272,6 +273,8 @@ static void *thread_main(void *arg)
 
     pthread_setname_np(pthread_self(), "transfer");
     int rc = run(x, &blob, &error);
+    if (rc < 0)
+        upstream_blame(&error, x->source.upstream);
     if (rc <= 0)
         atomic_fetch_add(rc < 0 ? &t->stats.failed : &t->stats.completed, 1);
     if (rc < 0 && error.code == ERR_DIGEST_MISMATCH)

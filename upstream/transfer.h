@@ -79,6 +79,8 @@ struct transfer_source {
      * new value (owned), 0 no use, -1. NULL: a 401 is a stale location. */
     int (*challenged)(void *ctx, const char *sent, const struct http_response *r, char **ret,
                       struct error *err);
+    /* It took that value: a later 401 to it means that it is no longer good. NULL: nobody asks. */
+    void (*accepted)(void *ctx, const char *sent);
     void (*release)(void *ctx);
     void *ctx;
     bool alone; /* joins no transfer from another repository: one has just failed */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "upstream/blame.h"
 #include "upstream/limiter.h"
 #include "upstream/transfer_private.h"
 
@@ -124,8 +125,8 @@ static int on_data(void *ctx, const void *data, size_t len, struct error *err)
     }
     if (len > f->expected - f->at - f->buffered)
         return err_set(err, ERR_UPSTREAM,
-                       "the upstream sends more than the %" PRIu64 " bytes that it announced",
-                       f->expected);
+                       "upstream %s sends more than the %" PRIu64 " bytes that it announced",
+                       x->source.upstream, f->expected);
     while (len) {
         if (!f->buffered)
             f->buffered_since = clock_monotonic_ms();
@@ -175,20 +176,22 @@ static int check_span(struct fetch *f, const struct http_response *r, struct err
     unsigned status = http_status(r);
     if (status == 206) {
         if (!http_content_range(r, &first, &last, &size))
-            return err_set(err, ERR_UPSTREAM, "the upstream's 206 has no valid Content-Range");
+            return err_set(err, ERR_UPSTREAM, "the 206 of upstream %s has no valid Content-Range",
+                           x->source.upstream);
         if (size != x->size)
             return contradict(x, size, err);
         if (first != f->at || last >= f->expected)
             return err_set(err, ERR_UPSTREAM,
                            "asked for bytes %" PRIu64 "-%" PRIu64 " of %" PRIu64
-                           ", the upstream sends %" PRIu64 "-%" PRIu64 " of %" PRIu64,
-                           f->at, f->expected - 1, x->size, first, last, size);
+                           ", upstream %s sends %" PRIu64 "-%" PRIu64 " of %" PRIu64,
+                           f->at, f->expected - 1, x->size, x->source.upstream, first, last, size);
         f->expected = last + 1;
         f->skip = 0;
         return 0;
     }
     if (status != 200)
-        return err_set(err, ERR_UPSTREAM, "the upstream answers %u to a download", status);
+        return err_set(err, ERR_UPSTREAM, "upstream %s answers %u to a download",
+                       x->source.upstream, status);
     if (http_content_length(r, &length) && length != x->size)
         return contradict(x, length, err);
     if (f->kind != FETCH_LEAD)
@@ -206,7 +209,8 @@ static int check_digest(const struct fetch *f, const struct http_response *r, st
     if (!text || digest_parse(text, &d, NULL) < 0 || d.alg != f->x->digest.alg ||
         digest_equal(&d, &f->x->digest))
         return 0;
-    return err_set(err, ERR_UPSTREAM, "the upstream answers with another blob, %.140s", text);
+    return err_set(err, ERR_UPSTREAM, "upstream %s answers with another blob, %.140s",
+                   f->x->source.upstream, text);
 }
 
 static bool is_strong(const char *etag)
@@ -238,6 +242,7 @@ static int on_headers(void *ctx, const struct http_response *r, struct error *er
     struct fetch *f = ctx;
     if (check_span(f, r, err) < 0 || check_digest(f, r, err) < 0 || check_validator(f, r, err) < 0)
         return -1;
+    transfer_accepted(f->x, f->aim);
     transfer_remember(f->x, f->aim);
     transfer_advance(f->x, TRANSFER_HEADERS);
     return 0;
@@ -261,8 +266,11 @@ static enum outcome judge_status(const struct transfer *x, const struct aim *a,
             return OUT_FATAL;
         /* Our right to read it was just confirmed: it is the signed URL that is refused. */
         err->code = ERR_UPSTREAM;
-        err_wrap(err, "%s refused a URL that the upstream had just given",
-                 log_url(a->url, shown, sizeof(shown)));
+        if (x->source.challenged && upstream_wants_login(r) && !http_same_origin(a->base, a->url))
+            upstream_strange_login(err, x->source.upstream, a->url, status);
+        else
+            err_wrap(err, "%s refused a URL that the upstream had just given",
+                     log_url(a->url, shown, sizeof(shown)));
         return OUT_RELOCATE;
     case 416:
         return OUT_FATAL;
@@ -332,6 +340,7 @@ static int reach(struct fetch *f, struct aim *a, struct http_response **ret, str
         unsigned status = http_status(*ret);
         if (is_redirect(status)) {
             char shown[512];
+            transfer_accepted(x, a);
             if (++hops > REDIRECTS)
                 return err_set(err, ERR_UPSTREAM, "%s: more than %u redirects",
                                log_url(a->url, shown, sizeof(shown)), REDIRECTS);
@@ -364,8 +373,8 @@ static enum outcome conclude(struct fetch *f, int rc, const struct aim *a,
     if (http_status(r) / 100 != 2)
         return judge_status(f->x, a, r, err);
     if (f->at < f->expected) {
-        err_set(err, ERR_UPSTREAM, "the upstream stopped at byte %" PRIu64 " of %" PRIu64, f->at,
-                f->expected);
+        err_set(err, ERR_UPSTREAM, "upstream %s stopped at byte %" PRIu64 " of %" PRIu64,
+                f->x->source.upstream, f->at, f->expected);
         return OUT_RETRY;
     }
     return OUT_PROGRESS;

@@ -99,6 +99,12 @@ int transfer_challenge(struct transfer *x, struct aim *a, const struct http_resp
     return 1;
 }
 
+void transfer_accepted(struct transfer *x, const struct aim *a)
+{
+    if (x->source.accepted && a->authorization && http_same_origin(a->base, a->url))
+        x->source.accepted(x->source.ctx, a->authorization);
+}
+
 void transfer_remember(struct transfer *x, const struct aim *a)
 {
     if (a->direct || strcmp(a->url, a->base) == 0)

@@ -265,6 +265,8 @@ int transfer_follow(struct aim *a, const struct http_response *r, struct error *
 /* 401: 1 when there is another credential to try. */
 int transfer_challenge(struct transfer *x, struct aim *a, const struct http_response *r,
                        struct error *err);
+/* The location's own origin took the credential. */
+void transfer_accepted(struct transfer *x, const struct aim *a);
 /* The aim was good. */
 void transfer_remember(struct transfer *x, const struct aim *a);
 /* The aim was refused: asks the source again, or only the location where it redirects to. Somebody

@@ -47,9 +47,6 @@ mended: it comes whole in spite of the fault."""
 
 GONE_URL = "a signed URL of the CDN that has run out"
 
-# Texts that say what is wrong, and not at which upstream.
-TOLERATED = ("localhost", "gone.invalid", "were wrong", "the upstream")
-
 
 def midway(name, **settings):
     """The first answer breaks, and what should follow goes wrong."""
@@ -70,13 +67,14 @@ CODES = {(403, "DENIED"), (413, "SIZE_INVALID"), (429, "TOOMANYREQUESTS"), (502,
          (504, "UNAVAILABLE")}
 UPSTREAM, SILENT, LIMITED = (502,), (502, 504), (502, 429)
 NOTHING_CAME = "nothing came for 1 s"
+NO_ANSWER = "no answer came for 1 s"
 NO_ADDRESS = "Could not resolve host|no connection within 1 s"  # where nobody resolves anything
 FAULTS = [
     Fault("cut", **at_both("cut"), statuses=UPSTREAM, says="cut short at", kept=KEPT),
     Fault("reset", **at_both("reset"), statuses=UPSTREAM, says="cut short|reset by peer"),
     Fault("drop", **both("drop"), statuses=UPSTREAM, says="closed without an answer", kept=0),
     Fault("stall", **at_both("stall", seconds=600), statuses=SILENT, says=NOTHING_CAME, kept=KEPT),
-    Fault("silence", **both("stall", seconds=600, before=True), statuses=SILENT, says=NOTHING_CAME,
+    Fault("silence", **both("stall", seconds=600, before=True), statuses=SILENT, says=NO_ANSWER,
           kept=0),
     Fault("flip", [("flip", {"offset": KEPT})], [("flip", {"offset": 20})], UPSTREAM,
           "hash(es)? to sha256:|were wrong", 0),
@@ -109,7 +107,7 @@ FAULTS = [
           KEPT),
     Fault("dns_of_the_redirect", **both("location", url="https://gone.invalid/bytes?Signature=x"),
           statuses=SILENT, says=NO_ADDRESS, kept=0),
-    Fault("slow_headers", **both("slow_head", interval=0.2), statuses=SILENT, says=NOTHING_CAME,
+    Fault("slow_headers", **both("slow_head", interval=0.2), statuses=SILENT, says=NO_ANSWER,
           kept=0),
     Fault("endless_in_chunks", **both("endless"), statuses=(413, 502),
           says="larger than|sends more"),
@@ -317,8 +315,6 @@ class Matrix(unittest.TestCase):
 
     def run_case(self, number, fault, kind, readers):
         self.prefix = f"c{number}.test"
-        # An upstream is known by its prefix, or by the host that it is configured with.
-        self.names = [self.prefix, self.registry.host, "no-such-registry.invalid", *TOLERATED]
         self.base = f"/v2/{self.prefix}/case/{number}"
         repo = self.registry.add_repo(f"case/{number}")
         self.data = bytes(Noise(fault.size, f"{type(self).__name__} {number}").read(0, fault.size))
@@ -378,7 +374,7 @@ class Matrix(unittest.TestCase):
             self.assertEqual("Retry-After" in got.headers,
                              got.status == 429 or "is not asked" in text)
             self.assertNotIn("Signature", text)
-            self.assertTrue(any(name in text for name in self.names), text)
+            self.assertIn(self.prefix, text)
         self.assertRegex(text, fault.says)
 
     def log_of_the_download(self):

@@ -122,6 +122,19 @@ class Logins(MirrorCase):
         for record in other.requests("registry"):
             self.assertNotIn("authorization", record.headers)
 
+    def test_peer_bug_72_a_blob_of_who_wants_a_login(self):
+        """Its size is known from the manifest, so that the download finds out."""
+        self.pulls(self.image)
+        other = self.make_registry(auth="bearer")
+        digest = other.add_repo(REPO, private=True).add_image([b"x"], tag="v1").blobs[-1]
+        self.registry.fault("location", url=f"{other.url}/v2/{REPO}/blobs/{digest}", kind="blob")
+        got, _, body = self.get_blob(self.image.blobs[-1])
+        self.assertIn(f"upstream {PREFIX} redirects to {other.host}, which answered 401 and wants "
+                      "a login of its own", self.error_text(502, "UNAVAILABLE", got, body))
+        self.assertEqual(other.count("token"), 0)
+        for record in other.requests("registry"):
+            self.assertNotIn("authorization", record.headers)
+
     def test_peer_bug_72_no_credential_to_another_host(self):
         self.registry.set_options(redirect_blobs=True)
         self.pulls_image()
