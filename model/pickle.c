@@ -102,6 +102,9 @@ static int report_imports(struct pickle_scan *scan, struct error *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < scan->n_imports; i++) {
         r->imports[i] = *scan->imports[i];
+        if (is_loader(scan->imports[i]) && r->imports[i].verdict == PICKLE_UNKNOWN &&
+            scan->loader_looks == scan->loader_uses && !scan->loader_changed)
+            r->imports[i].verdict = PICKLE_EXTENDED;   /* what it loads was walked, every time */
         *scan->imports[i] = (struct pickle_import){0}; /* the strings have a new owner */
     }
     r->n_imports = scan->n_imports;

@@ -7,6 +7,8 @@
  *     EXTENDED    common in checkpoints and without effect of its own when loaded
  *     UNKNOWN     anything else; reported as dangerous
  *     DANGEROUS   known to run code, or to open files or connections
+ * torch.storage._load_from_bytes loads the file in its argument: it is EXTENDED where all of those
+ * files could be walked as well, else UNKNOWN.
  * An opcode that is none, or a file that ends in mid-pickle: `unreadable`, which is never clean;
  * what was found before it counts.
  */
@@ -51,7 +53,7 @@ struct pickle_tensor {
     uint64_t bytes;
     uint64_t dims[8];
     size_t n_dims;
-    char *storage;           /* its key: the member data/<key> */
+    char *storage;           /* its key: the member data/<key>; @<byte>/<key> of a file in bytes */
     uint64_t storage_offset; /* in elements */
     bool alias; /* shares elements of the storage with one before it: not in the totals */
 };

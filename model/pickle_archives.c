@@ -6,8 +6,6 @@
 #include "base/cleanup.h"
 #include "model/pickle_private.h"
 
-#define NESTED_MAX 3u
-
 static bool is_named_pickle(const char *name)
 {
     static const char *const extensions[] = {"pkl", "pickle", "joblib", "p", "pck"};
@@ -19,10 +17,9 @@ static bool is_named_pickle(const char *name)
     return false;
 }
 
-static int inspect_member(struct pickle_scan *scan, const struct pickle_place *place, bool named,
-                          struct error *err)
+int pickle_inspect_member(struct pickle_scan *scan, const struct pickle_place *place, bool named,
+                          bool *ret_any, struct error *err)
 {
-    bool any;
     const char *outer = scan->member;
     _cleanup_free_ char *name = NULL; /* with those of the archives around it */
     if (asprintf(&name, "%s%s%s", outer ? outer : "", outer ? "/" : "", place->name) < 0) {
@@ -30,7 +27,7 @@ static int inspect_member(struct pickle_scan *scan, const struct pickle_place *p
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     scan->member = name;
-    int r = pickle_inspect_place(scan, place, named ? BELIEVED : POSSIBLE, &any, err);
+    int r = pickle_inspect_place(scan, place, named ? BELIEVED : POSSIBLE, ret_any, err);
     scan->member = outer;
     return r < 0 && err ? err_wrap(err, "member '%s'", place->name) : r;
 }
@@ -78,7 +75,7 @@ static void check_storages(struct pickle_scan *scan, const struct zip *z)
     for (size_t i = 0; i < z->n; i++)
         check_storage(scan, &z->members[i]);
     for (size_t i = 0; i < scan->n_storages; i++) {
-        if (scan->storages[i]->checked)
+        if (scan->storages[i]->checked || *scan->storages[i]->key == '@')
             continue;
         snprintf(text, sizeof(text), "the storage 'data/%.80s' is not in the file",
                  scan->storages[i]->key);
@@ -96,6 +93,7 @@ int pickle_inspect_zip(struct pickle_scan *scan, const struct zip *z, struct err
     if (z->unsearched)
         scan_broken(scan, 0, "%s", z->warning);
     for (size_t i = 0; i < z->n; i++) {
+        bool any;
         const struct zip_member *m = &z->members[i];
         struct pickle_place place = {.name = m->name, .packed = m};
         const char *code = strstr(m->name, "code/");
@@ -107,7 +105,7 @@ int pickle_inspect_zip(struct pickle_scan *scan, const struct zip *z, struct err
             pass_member(scan, m);
             continue;
         }
-        if (inspect_member(scan, &place, is_named_pickle(m->name), err) < 0)
+        if (pickle_inspect_member(scan, &place, is_named_pickle(m->name), &any, err) < 0)
             return -1;
     }
     check_storages(scan, z);
@@ -149,6 +147,7 @@ int pickle_inspect_tar(struct pickle_scan *scan, struct error *err)
 {
     unsigned char p[TAR_BLOCK];
     char name[101];
+    bool any;
     uint64_t at = 0, size, blocks;
     if (!scan->member)
         scan->report->container = PICKLE_TAR;
@@ -174,7 +173,7 @@ int pickle_inspect_tar(struct pickle_scan *scan, struct error *err)
                      strcmp(base, "sys_info") == 0 || strcmp(base, "storages") == 0 ||
                      strcmp(base, "tensors") == 0;
         struct pickle_place place = {.name = name, .from = at, .size = size};
-        if (size && inspect_member(scan, &place, named, err) < 0)
+        if (size && pickle_inspect_member(scan, &place, named, &any, err) < 0)
             return -1;
         blocks = size / TAR_BLOCK + (size % TAR_BLOCK != 0);
         at = blocks * TAR_BLOCK <= scan->current->size - at ? at + blocks * TAR_BLOCK
@@ -207,8 +206,8 @@ int pickle_inspect_nested(struct pickle_scan *scan, const struct pickle_place *p
         scan_broken(scan, 0, "a packed archive within the archive, which is not looked into");
         return 0;
     }
-    if (scan->depth == NESTED_MAX) {
-        scan_broken(scan, 0, "archives within archives, over %u deep", NESTED_MAX);
+    if (scan->depth == PICKLE_NESTED_MAX) {
+        scan_broken(scan, 0, "archives within archives, over %u deep", PICKLE_NESTED_MAX);
         return 0;
     }
     scan->depth++;

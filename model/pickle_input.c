@@ -20,6 +20,7 @@ int input_open_range(struct pickle_input *in, const struct byte_source *s, uint6
     if (input_open(in, s, err) < 0)
         return -1;
     in->next = from < s->size ? from : s->size;
+    in->from = in->next;
     in->left = size < s->size - in->next ? size : s->size - in->next;
     return 0;
 }

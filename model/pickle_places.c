@@ -1,6 +1,6 @@
 /* Pickles one behind the other, in a file or in a member of an archive. */
+#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "model/numpy.h"
@@ -69,6 +69,9 @@ static int walk_all(struct pickle_scan *scan, struct pickle_input *in, enum beli
         legacy = legacy || (walked == 0 && m.result.kind == VALUE_MAGIC);
         if (legacy && !scan->member)
             scan->report->container = PICKLE_LEGACY;
+        if (walked == (legacy ? 3 : 0))
+            scan->result =
+                m.result.kind == VALUE_STORAGE || m.result.kind == VALUE_TENSOR ? m.result : OTHER;
         walked++;
         if (m.sum_keys && (r = skip_storages(scan, &m, in, err)) <= 0)
             return r;
@@ -152,4 +155,36 @@ int pickle_inspect_place(struct pickle_scan *scan, const struct pickle_place *pl
         return 0;
     input_done(&in);
     return open_place(scan, place, &in, err) < 0 ? -1 : walk_all(scan, &in, BELIEVED, ret_any, err);
+}
+
+/* The tensors of a plain pickle: each storage is a file of its own, in the bytes. */
+int pickle_load_from_bytes(struct pickle_machine *m, struct value args, struct value *ret,
+                           struct error *err)
+{
+    struct pickle_scan *scan = m->scan;
+    struct value bytes = args.kind == VALUE_TUPLE && args.size == 1 ? m->items.v[args.n] : OTHER;
+    char outer[sizeof(scan->key_prefix)];
+    bool any;
+    *ret = OTHER;
+    /* The range is of what is walked: an archive in there is that source's as well. */
+    if (bytes.kind != VALUE_BYTES || scan->depth == PICKLE_NESTED_MAX) {
+        scan->report->tensors_known = false;
+        return 0;
+    }
+    struct pickle_place place = {"bytes", m->in->from + bytes.n, bytes.size, NULL};
+    memcpy(outer, scan->key_prefix, sizeof(outer));
+    snprintf(scan->key_prefix, sizeof(scan->key_prefix), "@%llu/", (unsigned long long)place.from);
+    scan->result = OTHER;
+    scan->depth++;
+    int r = pickle_inspect_member(scan, &place, true, &any, err);
+    scan->depth--;
+    memcpy(scan->key_prefix, outer, sizeof(outer));
+    if (r < 0)
+        return -1;
+    *ret = scan->result;
+    if (ret->kind == VALUE_OTHER)
+        scan->report->tensors_known = false;
+    if (any)
+        scan->loader_looks++;
+    return 0;
 }

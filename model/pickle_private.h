@@ -14,6 +14,7 @@
 
 struct pickle_input {
     const struct byte_source *s;
+    uint64_t from;        /* range: byte of the file that is byte 0 of the input */
     uint64_t next, left;  /* range: bytes of the file that were not read yet */
     struct zip_stream *z; /* not NULL: a packed member */
     unsigned char *buf;
@@ -45,6 +46,28 @@ static inline void input_take(struct pickle_input *in, size_t n) /* of those tha
 /* 1: passed n bytes; 0: the input ends before; -1 failed. In a range nothing is read for it. */
 int input_skip(struct pickle_input *in, uint64_t n, struct error *err);
 
+/* ---- values, as far as they matter here ---- */
+
+enum value_kind {
+    VALUE_OTHER, /* anything that does not matter here */
+    VALUE_MARK,
+    VALUE_STRING,  /* n: byte of the text, size: its length */
+    VALUE_INT,     /* n: as int64_t */
+    VALUE_TUPLE,   /* n: first of the items, size: how many */
+    VALUE_IMPORT,  /* n: of scan->imports */
+    VALUE_STORAGE, /* n: of scan->storages */
+    VALUE_TENSOR,  /* n: of report->tensors */
+    VALUE_BYTES,   /* n: byte of the input, size: how many */
+    VALUE_MAGIC,   /* the number that legacy torch files start with */
+};
+
+struct value {
+    uint32_t kind, size;
+    uint64_t n;
+};
+
+#define OTHER ((struct value){VALUE_OTHER, 0, 0})
+
 /* ---- the whole file ---- */
 
 #define PICKLE_IMPORTS_MAX 1000000u
@@ -72,11 +95,19 @@ struct pickle_scan {
     struct pickle_storage **storages;
     size_t n_storages, cap_storages;
     size_t cap_tensors;
-    uint64_t walked;    /* bytes of all inputs */
-    size_t text;        /* bytes of names so far */
-    const char *member; /* being walked; NULL = the file itself */
+    uint64_t walked; /* bytes of all inputs */
+    /* torch.storage._load_from_bytes loads the file that it is given: how often it was at hand, and
+     * how many of those were calls with bytes that were looked into. */
+    uint64_t loader_uses, loader_looks;
+    bool loader_changed; /* by a BUILD */
+    char key_prefix[32]; /* keeps the storages of such files apart */
+    struct value result; /* what the (main) pickle that was walked last gave: a storage or tensor */
+    size_t text;         /* bytes of names so far */
+    const char *member;  /* being walked; NULL = the file itself */
 };
 
+/* torch.storage._load_from_bytes */
+bool is_loader(const struct pickle_import *i);
 /* The import, made when new. *ret_index: in scan->imports. */
 int scan_import(struct pickle_scan *scan, const char *module, const char *name, uint64_t at,
                 uint32_t *ret_index, struct error *err);
@@ -95,23 +126,6 @@ void scan_done(struct pickle_scan *scan);
 
 /* ---- the machine (pickle_machine.c) ---- */
 
-enum value_kind {
-    VALUE_OTHER, /* anything that does not matter here */
-    VALUE_MARK,
-    VALUE_STRING,  /* n: byte of the text, size: its length */
-    VALUE_INT,     /* n: as int64_t */
-    VALUE_TUPLE,   /* n: first of the items, size: how many */
-    VALUE_IMPORT,  /* n: of scan->imports */
-    VALUE_STORAGE, /* n: of scan->storages */
-    VALUE_TENSOR,  /* n: of report->tensors */
-    VALUE_MAGIC,   /* the number that legacy torch files start with */
-};
-
-struct value {
-    uint32_t kind, size;
-    uint64_t n;
-};
-
 struct value_array {
     struct value *v;
     size_t n, cap;
@@ -127,10 +141,11 @@ struct pickle_machine {
     struct strbuf line[2]; /* arguments of the current opcode */
     uint64_t seen_imports;
     size_t first_import; /* scan->n_imports when this pickle began */
-    bool strict_names;   /* imports whose names are no identifiers do not count */
-    uint64_t frame_end;  /* byte behind the current frame */
-    bool torn;           /* a frame ended within an opcode */
-    bool odd;            /* it took more from the stack or memo than there was */
+    const struct pickle_input *in;
+    bool strict_names;  /* imports whose names are no identifiers do not count */
+    uint64_t frame_end; /* byte behind the current frame */
+    bool torn;          /* a frame ended within an opcode */
+    bool odd;           /* it took more from the stack or memo than there was */
     /* Legacy torch: the fifth pickle is the list of the keys of the storages that follow. */
     bool sum_keys, keys_known;
     uint64_t keys_bytes;
@@ -154,8 +169,6 @@ int machine_put(struct pickle_machine *m, uint64_t index, struct value v, struct
 struct value machine_get(struct pickle_machine *m, uint64_t index);
 /* Copies a string value, NUL-terminated; false when v is none, or has a NUL in it or no room. */
 bool machine_text(const struct pickle_machine *m, struct value v, char *buf, size_t cap);
-
-#define OTHER ((struct value){VALUE_OTHER, 0, 0})
 
 /* ---- one pickle (pickle_walk.c) ---- */
 
@@ -189,6 +202,12 @@ int pickle_inspect_place(struct pickle_scan *scan, const struct pickle_place *pl
 
 /* ---- archives (pickle_archives.c); they are scan->current ---- */
 
+#define PICKLE_NESTED_MAX 3u
+
+/* The same for a member, which is named in what is found. named: its name says it is a pickle. */
+int pickle_inspect_member(struct pickle_scan *scan, const struct pickle_place *place, bool named,
+                          bool *ret_any, struct error *err);
+
 #define TAR_BLOCK 512u
 bool pickle_is_tar(const unsigned char *block);
 int pickle_inspect_tar(struct pickle_scan *scan, struct error *err);
@@ -199,11 +218,16 @@ int pickle_inspect_nested(struct pickle_scan *scan, const struct pickle_place *p
 
 /* ---- tensors (pickle_tensors.c) ---- */
 
+/* The key of a storage; false when v is no plain string. cap: over 32. */
+bool storage_key(const struct pickle_machine *m, struct value v, char *buf, size_t cap);
 /* What a persistent id stands for, and what a call gives: both VALUE_OTHER unless understood. */
 int tensor_persistent(struct pickle_machine *m, struct value id, struct value *ret,
                       struct error *err);
 int tensor_call(struct pickle_machine *m, struct value callee, struct value args, struct value *ret,
                 struct error *err);
+/* A call of torch.storage._load_from_bytes: looks into the file in its argument. */
+int pickle_load_from_bytes(struct pickle_machine *m, struct value args, struct value *ret,
+                           struct error *err);
 /* A pair of a dictionary: names a tensor. */
 int tensor_name(struct pickle_machine *m, struct value key, struct value v, struct error *err);
 /* Sorts the tensors, finds the ones that are the same bytes, sums up. */

@@ -31,6 +31,11 @@ static int compare_storages(const void *a, const void *b)
                   ((const struct storage_node *)b)->storage->key);
 }
 
+bool is_loader(const struct pickle_import *i)
+{
+    return strcmp(i->module, "torch.storage") == 0 && strcmp(i->name, "_load_from_bytes") == 0;
+}
+
 /* A copy of s that counts towards the budget. */
 static char *copy_text(struct pickle_scan *scan, const char *s, struct error *err)
 {

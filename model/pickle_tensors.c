@@ -75,6 +75,13 @@ static struct value item(const struct pickle_machine *m, struct value tuple, siz
     return tuple.kind == VALUE_TUPLE && i < tuple.size ? m->items.v[tuple.n + i] : OTHER;
 }
 
+bool storage_key(const struct pickle_machine *m, struct value v, char *buf, size_t cap)
+{
+    size_t used = strlen(m->scan->key_prefix);
+    memcpy(buf, m->scan->key_prefix, used);
+    return machine_text(m, v, buf + used, cap - used);
+}
+
 /* ('storage', class, key, location, elements[, view]) */
 int tensor_persistent(struct pickle_machine *m, struct value id, struct value *ret,
                       struct error *err)
@@ -86,7 +93,7 @@ int tensor_persistent(struct pickle_machine *m, struct value id, struct value *r
     *ret = OTHER;
     if (!machine_text(m, item(m, id, 0), word, sizeof(word)) || strcmp(word, "storage") != 0 ||
         !class || strncmp(class->module, "torch", 5) != 0 ||
-        !machine_text(m, item(m, id, 2), key, sizeof(key)) || count.kind != VALUE_INT ||
+        !storage_key(m, item(m, id, 2), key, sizeof(key)) || count.kind != VALUE_INT ||
         count.n > INT64_MAX)
         return 0;
     const struct element *e =
@@ -179,6 +186,8 @@ int tensor_call(struct pickle_machine *m, struct value callee, struct value args
     const struct pickle_import *i = import_of(m, callee);
     int r = 0;
     *ret = OTHER;
+    if (i && is_loader(i)) /* called itself; through another function is not counted as known */
+        return pickle_load_from_bytes(m, args, ret, err);
     if (is_import(i, "torch._tensor", "_rebuild_from_type_v2")) { /* (function, type, args, ...) */
         i = import_of(m, item(m, args, 0));
         args = item(m, args, 2);
@@ -186,8 +195,8 @@ int tensor_call(struct pickle_machine *m, struct value callee, struct value args
     }
     if (i && strcmp(i->module, "torch._utils") == 0)
         r = call_torch_utils(m, i->name, args, ret, err);
-    else if (is_import(i, "torch.storage", "_load_from_bytes"))
-        r = 1; /* a file within: what is in there is not known */
+    else if (i && is_loader(i))
+        r = 1;
     if (r < 0)
         return -1;
     if (ret->kind != VALUE_TENSOR) {

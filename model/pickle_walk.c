@@ -32,6 +32,7 @@ enum action {
     DO_PROTO,
     DO_STOP,
     DO_STRING,
+    DO_BYTES,
     DO_SMALL_INT,
     DO_INT,
     DO_TUPLE,
@@ -52,8 +53,8 @@ static const struct opcode {
     ['}'] = {FORM_NONE, DO_BLANK},      [0x88] = {FORM_NONE, DO_BLANK},
     [0x89] = {FORM_NONE, DO_BLANK},     [0x8f] = {FORM_NONE, DO_BLANK},
     [0x97] = {FORM_NONE, DO_BLANK},     ['G'] = {FORM_8, DO_BLANK},
-    ['F'] = {FORM_LINE, DO_BLANK},      ['C'] = {FORM_LEN8, DO_BLANK},
-    ['B'] = {FORM_LEN32, DO_BLANK},     [0x8e] = {FORM_LEN64, DO_BLANK},
+    ['F'] = {FORM_LINE, DO_BLANK},      ['C'] = {FORM_LEN8, DO_BYTES},
+    ['B'] = {FORM_LEN32, DO_BYTES},     [0x8e] = {FORM_LEN64, DO_BYTES},
     [0x96] = {FORM_LEN64, DO_BLANK},    [0x98] = {FORM_NONE, DO_NOTHING},
     [0x95] = {FORM_8, DO_NOTHING},      [0x80] = {FORM_U8, DO_PROTO},
     ['.'] = {FORM_NONE, DO_STOP},       ['S'] = {FORM_LINE, DO_STRING},
@@ -86,9 +87,10 @@ static const struct opcode {
 
 struct step {
     unsigned char op;
-    uint64_t at;  /* byte of the opcode */
-    int64_t n;    /* FORM_U8 to FORM_U32 */
-    bool kept[2]; /* line[i] holds all of the text */
+    uint64_t at;   /* byte of the opcode */
+    int64_t n;     /* the number, or the length of the text */
+    uint64_t text; /* byte of the text */
+    bool kept[2];  /* line[i] holds all of the text */
 };
 
 static uint64_t le(const unsigned char *p, size_t n)
@@ -112,6 +114,7 @@ static int read_bytes(struct pickle_machine *m, struct pickle_input *in, struct 
                       uint64_t len, struct error *err)
 {
     int r;
+    s->text = in->at;
     if (len > STRING_MAX) {
         if ((r = input_skip(in, len, err)) == 0)
             cut_off(m, s, "the text");
@@ -260,6 +263,13 @@ static int push_string(struct pickle_machine *m, const struct step *s, struct er
     return machine_push_string(m, p, len, err);
 }
 
+/* Where they are; a packed member can not be gone back in. */
+static int push_bytes(struct pickle_machine *m, const struct step *s, struct error *err)
+{
+    struct value v = {VALUE_BYTES, (uint32_t)s->n, s->text};
+    return machine_push(m, m->in->z || s->n > UINT32_MAX ? OTHER : v, err);
+}
+
 /* ---- imports ---- */
 
 static bool is_identifier(const char *s)
@@ -269,6 +279,12 @@ static bool is_identifier(const char *s)
               ((*p >= '0' && *p <= '9') && p > s)))
             return false;
     return *s != '\0';
+}
+
+static void note_use(struct pickle_machine *m, struct value v)
+{
+    if (v.kind == VALUE_IMPORT && is_loader(m->scan->imports[v.n]))
+        m->scan->loader_uses++;
 }
 
 static int push_import(struct pickle_machine *m, const char *module, const char *name, uint64_t at,
@@ -282,7 +298,9 @@ static int push_import(struct pickle_machine *m, const char *module, const char 
         return machine_push(m, OTHER, err);
     if (scan_import(m->scan, module, name, at, &index, err) < 0)
         return -1;
-    return machine_push(m, (struct value){VALUE_IMPORT, 0, index}, err);
+    struct value v = {VALUE_IMPORT, 0, index};
+    note_use(m, v);
+    return machine_push(m, v, err);
 }
 
 /* The two lines of GLOBAL and INST. */
@@ -375,6 +393,7 @@ static void do_build(struct pickle_machine *m)
     struct value v = machine_top(m);
     if (v.kind == VALUE_IMPORT && m->scan) {
         struct pickle_import *i = m->scan->imports[v.n];
+        m->scan->loader_changed = m->scan->loader_changed || is_loader(i);
         i->verdict = i->verdict > PICKLE_UNKNOWN ? i->verdict : PICKLE_UNKNOWN;
     }
 }
@@ -392,10 +411,10 @@ static void sum_key(struct pickle_machine *m, struct value v)
 {
     char key[STRING_MAX + 1];
     uint64_t bytes;
-    if (!m->sum_keys)
+    if (!m->sum_keys || !m->scan)
         return;
     struct pickle_storage *s =
-        machine_text(m, v, key, sizeof(key)) ? scan_find_storage(m->scan, key) : NULL;
+        storage_key(m, v, key, sizeof(key)) ? scan_find_storage(m->scan, key) : NULL;
     if (!s || !s->size || s->odd || __builtin_mul_overflow(s->elements, s->size, &bytes) ||
         __builtin_add_overflow(bytes, 8, &bytes) ||
         __builtin_add_overflow(bytes, m->keys_bytes, &m->keys_bytes))
@@ -464,8 +483,11 @@ static int do_memo(struct pickle_machine *m, const struct step *s, struct error 
         m->odd = true;
         return get ? machine_push(m, OTHER, err) : 0;
     }
-    if (get)
-        return machine_push(m, machine_get(m, (uint64_t)index), err);
+    if (get) {
+        struct value v = machine_get(m, (uint64_t)index);
+        note_use(m, v);
+        return machine_push(m, v, err);
+    }
     if (s->op == 0x94)
         index = (int64_t)m->distinct;
     return machine_put(m, (uint64_t)index, machine_top(m), err);
@@ -483,6 +505,7 @@ static int do_stack(struct pickle_machine *m, const struct step *s, struct error
         machine_drop(m, machine_mark(m));
         return 0;
     case '2':
+        note_use(m, machine_top(m));
         return machine_push(m, machine_top(m), err);
     default: { /* BINPERSID, PERSID */
         struct value v = OTHER;
@@ -512,6 +535,8 @@ static int execute(struct pickle_machine *m, const struct step *s, struct error 
         return 0;
     case DO_STRING:
         return push_string(m, s, err);
+    case DO_BYTES:
+        return push_bytes(m, s, err);
     case DO_SMALL_INT:
         return machine_push(m, (struct value){VALUE_INT, 0, (uint64_t)s->n}, err);
     case DO_INT:
@@ -564,6 +589,7 @@ static void check_frame(struct pickle_machine *m, const struct step *s, uint64_t
 int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error *err)
 {
     machine_reset(m);
+    m->in = in;
     for (;;) {
         int r = input_want(in, 1, err);
         if (r < 0)

@@ -19,7 +19,9 @@ static void check_report(const struct pickle_report *r)
     enum pickle_verdict worst = PICKLE_ALLOWED;
     for (size_t i = 0; i < r->n_imports; i++) {
         const struct pickle_import *m = &r->imports[i];
-        check(m->verdict >= pickle_judge(m->module, m->name), "a verdict is milder than it may be");
+        bool loader = strcmp(m->name, "_load_from_bytes") == 0; /* judged by what it loads */
+        check(m->verdict >= (loader ? PICKLE_EXTENDED : pickle_judge(m->module, m->name)),
+              "a verdict is milder than it may be");
         check(m->count > 0, "an import was not seen");
         worst = m->verdict > worst ? m->verdict : worst;
     }

@@ -757,6 +757,79 @@ Test(pickle, a_storage_with_two_types_is_not_understood)
     pickle_report_done(&r);
 }
 
+/* ---- files in bytes ---- */
+
+#define LEGACY_HEAD                                                                                \
+    "\x80\2\x8a\x0al\xfc\x9c"                                                                      \
+    "F\xf9 j\xa8P\x19.\x80\2M\xe9\3.\x80\2}."
+#define LOADER "ctorch.storage\n_load_from_bytes\n"
+/* Its storage: four floats. */
+#define IN_BYTES                                                                                   \
+    LEGACY_HEAD "\x80\2" STORAGE("FloatStorage", "\4") ".\x80\2]X\1\0\0\0"                         \
+                                                       "0a."                                       \
+                                                       "\4\0\0\0\0\0\0\0"                          \
+                                                       "abcdabcdabcdabcd"
+
+static void put_bytes(struct strbuf *b, const char *bytes, size_t len)
+{
+    strbuf_putc(b, 'B');
+    zip_put_int(b, len, 4);
+    strbuf_put(b, bytes, len);
+}
+
+Test(pickle, files_in_bytes_are_walked)
+{
+    static const char evil_in_bytes[] = LEGACY_HEAD "cos\nsystem\n(X\2\0\0\0idtR.";
+    static const struct {
+        const char *what;
+        const char *before;
+        size_t before_len;
+        const char *after;
+        size_t after_len;
+        const char *bytes;
+        size_t len;
+        enum pickle_verdict verdict;
+        bool known;
+    } cases[] = {
+        {"a tensor",
+         HAND("\x80\3"
+              "ctorch._utils\n_rebuild_tensor_v2\n(" LOADER),
+         HAND("\x85RK\0K\4\x85K\1\x85tR."), HAND(IN_BYTES), PICKLE_EXTENDED, true},
+        {"the loader twice", HAND("\x80\3" LOADER "q\1"), HAND("q\2\x85R0h\1h\2\x85R."),
+         HAND(IN_BYTES), PICKLE_EXTENDED, true},
+        {"evil", HAND("\x80\3" LOADER), HAND("\x85R."), HAND(evil_in_bytes), PICKLE_DANGEROUS,
+         false},
+        {"no file", HAND("\x80\3" LOADER), HAND("\x85R."), HAND("abc"), PICKLE_UNKNOWN, false},
+        {"once more, with bytes that are computed", HAND("\x80\3" LOADER "q\1"),
+         HAND("\x85R0h\1N\x85R."), HAND(IN_BYTES), PICKLE_UNKNOWN, false},
+        {"never called", HAND("\x80\3" LOADER "0" LOADER), HAND("\x85R."), HAND(IN_BYTES),
+         PICKLE_UNKNOWN, true},
+        {"through another function",
+         HAND("\x80\3"
+              "ctorch._tensor\n_rebuild_from_type_v2\n(" LOADER "N"),
+         HAND("\x85NtR."), HAND(IN_BYTES), PICKLE_UNKNOWN, false},
+        {"changed", HAND("\x80\3" LOADER "Nb"), HAND("\x85R."), HAND(IN_BYTES), PICKLE_UNKNOWN,
+         true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct error err = ERROR_INIT;
+        struct pickle_report r;
+        _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+        strbuf_put(&b, cases[i].before, cases[i].before_len);
+        put_bytes(&b, cases[i].bytes, cases[i].len);
+        strbuf_put(&b, cases[i].after, cases[i].after_len);
+        cr_assert_eq(inspect(b.data, b.len, &r, &err), 0, "%s: %s", cases[i].what, err.text);
+        cr_expect_eq(r.verdict, cases[i].verdict, "%s: %s", cases[i].what,
+                     pickle_verdict_name(r.verdict));
+        cr_expect_eq(r.tensors_known, cases[i].known, "%s", cases[i].what);
+        if (i == 0) {
+            cr_assert_eq(r.n_tensors, 1);
+            cr_expect_eq(r.weights.tensor_bytes, 16);
+        }
+        pickle_report_done(&r);
+    }
+}
+
 /* ---- judgement ---- */
 
 Test(pickle, judges_the_exact_pair)
