@@ -225,6 +225,16 @@ static int wait_for_state(const struct reader *r, enum transfer_state state, str
     }
 }
 
+/* A download from the link's own repository is under way. An answer to it proves the claim; what an
+ * earlier one has left, perhaps from another repository, does not. */
+static int prove(struct reader *r, struct error *err)
+{
+    if (!transfer_is_answered(r->transfer))
+        return check_claim(r->upstreams, r->repository, &r->digest, err);
+    mirror_proved(upstreams_mirror_of(r->upstreams, r->repository), r->repository, &r->digest);
+    return 0;
+}
+
 /* Until the upstream has answered, so that a failure can be a status. */
 static int join(struct reader *r, struct link *link, struct error *err)
 {
@@ -238,7 +248,7 @@ static int join(struct reader *r, struct link *link, struct error *err)
     if (rc == 0)
         return not_begun(r->upstreams, err);
     if (rc > 0 && claimed && feeds(r))
-        mirror_proved(upstreams_mirror_of(r->upstreams, r->repository), r->repository, &r->digest);
+        rc = prove(r, err);
     return rc < 0 ? -1 : 0;
 }
 

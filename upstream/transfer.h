@@ -117,6 +117,9 @@ void transfer_unref(struct transfer *x); /* NULL is fine */
 uint64_t transfer_size(const struct transfer *x);
 /* Whether its bytes are asked for in this repository of this upstream. */
 bool transfer_is_of(const struct transfer *x, const char *upstream, const char *repository);
+/* Whether its upstream has answered with bytes of it. The state does not tell: what an earlier
+ * transfer has left is read before. */
+bool transfer_is_answered(struct transfer *x);
 /* It failed because the upstream's answer is about so many bytes, and not about its size. */
 bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size);
 

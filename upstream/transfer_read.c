@@ -16,6 +16,14 @@ uint64_t transfer_size(const struct transfer *x)
     return x->size;
 }
 
+bool transfer_is_answered(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool answered = x->answered;
+    pthread_mutex_unlock(&x->lock);
+    return answered;
+}
+
 bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size)
 {
     pthread_mutex_lock(&x->lock);

@@ -264,6 +264,23 @@ class Strangers(SharedCase):
         self.pulls_blob(digest, data=LAYER)
         hold.release()
 
+    def test_a_partial_is_no_way_in(self):
+        """What a download of team/app has left is read from before the registry answers: evil/x,
+        which names the digest and does not have it, gets none of it, then or later."""
+        digest = self.claims(LAYER)
+        cut = self.registry.fault("cut", kind="blob", repo=REPO, path=digest, bytes=2_000_000)
+        with self.assertRaises(http.client.IncompleteRead):
+            self.get_blob(digest)
+        cut.remove()
+        self.until("a partial", lambda: b"\nweighbridge_transfers_running 0\n" in
+                   self.wb.get("/metrics")[2])
+        self.assertEqual(len(os.listdir(os.path.join(self.wb.data, "incoming"))), 1)
+        for headers in ({}, {"Range": "bytes=0-999"}, {"Range": "bytes=5000-5999"}):
+            self.assertEqual(self.get_blob(digest, repo="evil/x", **headers)[0], 404)
+        self.pulls_blob(digest, data=LAYER)
+        self.assertEqual(self.get_blob(digest, repo="evil/x")[0], 404)
+        self.assertEqual(self.get_blob(digest, repo="evil/x", method="HEAD")[0], 404)
+
     def test_no_conflict_is_told(self):
         digest = self.claims(LAYER, SIZE - 1, b"x" * (SIZE - 1))
         hold, evil = self.begins(digest, bytes=WITHHELD)
