@@ -4,6 +4,24 @@
 
 #include "cli/cli.h"
 #include "config/config.h"
+#include "upstream/hub.h"
+#include "upstream/oci.h"
+
+/* What is in the files that upstreams name is read by their clients, at the start. */
+static int check_clients(const struct config *c, struct error *err)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        const struct config_upstream *u = &c->upstreams[i];
+        struct hub *hub = NULL;
+        struct oci *oci = NULL;
+        int rc = u->kind == UPSTREAM_OCI ? oci_new(u, &oci, err) : hub_new(u, &hub, err);
+        oci_free(oci);
+        hub_free(hub);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
 
 static int run_check(const struct command *self, int argc, char **argv)
 {
@@ -18,7 +36,7 @@ static int run_check(const struct command *self, int argc, char **argv)
     struct config_flags flags = {.file = file};
     if (config_load(&flags, environ, &c, &err) < 0)
         return command_failed(&err);
-    if (config_check_access(c, &err) < 0) {
+    if (config_check_access(c, &err) < 0 || check_clients(c, &err) < 0) {
         err_wrap(&err, "%s", file);
         return command_failed(&err);
     }

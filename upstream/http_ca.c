@@ -1,4 +1,6 @@
 /* Whose certificates are believed. */
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -14,6 +16,23 @@ static void ca_free(struct http_ca *ca)
     free(ca);
 }
 
+/* libcurl passes over a file that has none, and says later that a certificate is not to be trusted.
+ */
+static int check_certificate(const char *ca_file, const char *pem, size_t len, struct error *err)
+{
+    BIO *bio = BIO_new_mem_buf(pem, (int)len);
+    if (!bio)
+        return err_set(err, ERR_NOMEM, "out of memory for ca_file");
+    X509 *first = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL);
+    bool found = first != NULL;
+    X509_free(first);
+    BIO_free(bio);
+    ERR_clear_error();
+    return found ? 0
+                 : err_set(err, ERR_INVALID, "ca_file: %.300s holds no certificate in PEM form",
+                           ca_file);
+}
+
 /* A mirror's private authority must not take the public ones away: the mirror may redirect to a
  * public CDN. libcurl takes one file, so both are put together here. */
 static int read_both(const char *ca_file, struct strbuf *to, struct error *err)
@@ -23,9 +42,12 @@ static int read_both(const char *ca_file, struct strbuf *to, struct error *err)
     if (system && fs_read_file(system, CA_FILE_MAX, to, &why) < 0 && why.code != ERR_NOT_FOUND)
         return err_set(err, why.code, "%s", why.text);
     strbuf_putc(to, '\n');
+    size_t ours = to->len;
     if (fs_read_file(ca_file, CA_FILE_MAX, to, err) < 0)
         return err_wrap(err, "ca_file");
-    return strbuf_failed(to) ? err_set(err, ERR_NOMEM, "out of memory for ca_file") : 0;
+    if (strbuf_failed(to))
+        return err_set(err, ERR_NOMEM, "out of memory for ca_file");
+    return check_certificate(ca_file, to->data + ours, to->len - ours, err);
 }
 
 int http_ca_read(const struct http_pool *p, struct http_ca **ret, struct error *err)

@@ -150,6 +150,21 @@ class Config(Case):
         self.check("config", "check", good, status=1, env={"WEIGHBRIDGE_LISTN": "x"},
                    err="the nearest known one is WEIGHBRIDGE_LISTEN")
 
+    def test_check_reads_the_files_of_upstreams(self):
+        """What keeps the server from starting is found."""
+        for key, text, said in (
+                ("docker_config", "{", "not JSON"),
+                ("docker_config", '{"credsStore": "desktop"}', "docker-credential-desktop"),
+                ("ca_file", "-----BEGIN CERTIFICATE-----\n", "holds no certificate in PEM form")):
+            with self.subTest(key, text=text):
+                file = self.file("named", text)
+                config = self.file("registry.json", json.dumps({"upstreams": [
+                    {"prefix": "r", "kind": "oci", "url": "https://r.example", key: file}]}))
+                for command in (["config", "check", config], ["serve", "--config", config]):
+                    done = self.check(*command, status=1, err=said)
+                    self.assertIn("upstream r: ", done.stderr)
+                    self.assertIn(file, done.stderr)
+
     def test_show(self):
         path = self.file("c.json", '{"data": "/d",\n"log": {"level": "warn"}}')
         done = self.check("config", "show", "--config", path, "--listen=127.0.0.1:7",
