@@ -203,8 +203,8 @@ static int go_on(struct lead *l, enum outcome outcome, uint64_t got, unsigned nu
         l->failures = 0;
         l->relocated = false;
     } else if (outcome == OUT_PROGRESS) {
-        err_set(err, ERR_UPSTREAM, "the upstream gave only %" PRIu64 " of %" PRIu64 " bytes", got,
-                transfer_claim_end(&l->f) - l->f.at + got);
+        err_set(err, ERR_UPSTREAM, "upstream %s gave only %" PRIu64 " of %" PRIu64 " bytes",
+                x->source.upstream, got, transfer_claim_end(&l->f) - l->f.at + got);
         outcome = OUT_RETRY;
     }
     if (outcome == OUT_PROGRESS)
