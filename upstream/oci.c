@@ -106,9 +106,9 @@ struct http_pool *oci_pool(struct oci *o)
     return o->pool;
 }
 
-const struct config_upstream *oci_config(const struct oci *o)
+uint64_t oci_mismatches(const struct oci *o)
 {
-    return o->config;
+    return atomic_load(&o->mismatches);
 }
 
 void oci_breaker_stats(struct oci *o, struct breaker_stats *ret)

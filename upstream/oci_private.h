@@ -4,6 +4,8 @@
 #ifndef WB_UPSTREAM_OCI_PRIVATE_H
 #define WB_UPSTREAM_OCI_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "upstream/oci.h"
 #include "upstream/oci_auth.h"
 
@@ -22,6 +24,7 @@ struct oci {
     struct http_pool *pool;
     struct oci_auth *auth;
     struct breaker *breaker;
+    atomic_uint_fast64_t mismatches;
 };
 
 /* ---- asking (oci.c) -------------------------------------------------------------------------- */

@@ -163,6 +163,8 @@ static int get_manifest(struct oci *o, const char *name, const char *tag,
         return oci_refusal(o, &a, err);
     struct manifest m = {0};
     int rc = check_manifest(&a, digest, &m, err);
+    if (rc < 0 && err && err->code == ERR_DIGEST_MISMATCH)
+        atomic_fetch_add(&o->mismatches, 1);
     if (rc > 0)
         *ret = m;
     if (rc > 0 && ret_stale)

@@ -208,6 +208,8 @@ class Liars(MirrorCase):
         self.until("it to be counted", lambda: counted in self.wb.get("/metrics")[2].decode())
         line, = self.wb.log_lines(event="request", cache="stale")
         self.assertRegex(line, 'warning="served from the store, .*: the manifest hashes to')
+        self.assertIn("\nweighbridge_verification_failures_total 1\n",
+                      self.wb.get("/metrics")[2].decode())
         self.registry.clear_faults()
         self.pulls(self.other)
 
