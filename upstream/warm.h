@@ -13,8 +13,8 @@
 
 #include "upstream/upstreams.h"
 
-#define WARM_MANIFESTS_MAX 1024u      /* of one index, those below it included */
-#define WARM_PARTS_MAX (256u * 1024u) /* that all these manifests name */
+#define WARM_MANIFESTS_MAX 1024u /* of one index, those below it included */
+#define WARM_PARTS_MAX 262144u   /* that all these manifests name */
 
 struct warm_blob {
     struct digest digest;
