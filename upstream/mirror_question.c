@@ -139,15 +139,21 @@ static int settle(const struct flight *x, struct outcome *ret, struct error *err
     return x->rc;
 }
 
+static int put(struct mirror *m, const struct question *q, struct outcome *ret, struct error *err)
+{
+    int rc = mirror_answer(m, q, ret, err);
+    if (rc < 0)
+        upstream_blame(err, m->config->prefix);
+    return rc;
+}
+
 /* Without the lock. */
 static void answer(struct flight *x)
 {
     struct flights *f = &x->mirror->flights;
     struct outcome outcome = {0};
     struct error error = ERROR_INIT;
-    int rc = mirror_answer(x->mirror, &x->question, &outcome, &error);
-    if (rc < 0)
-        upstream_blame(&error, x->mirror->config->prefix);
+    int rc = put(x->mirror, &x->question, &outcome, &error);
     pthread_mutex_lock(&f->lock);
     x->rc = rc;
     x->outcome = outcome;
@@ -201,7 +207,7 @@ static int ask_alone(struct flights *f, struct flight *x, const struct question 
 {
     x->alone_n = loop_get().n;
     pthread_mutex_unlock(&f->lock);
-    int rc = mirror_answer(x->mirror, q, ret, err);
+    int rc = put(x->mirror, q, ret, err);
     pthread_mutex_lock(&f->lock);
     return rc;
 }
