@@ -3,13 +3,11 @@
 #define WB_TESTS_OCI_WORLD_H
 
 #include <criterion/criterion.h>
-#include <stdatomic.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "model/oci_manifest.h"
 #include "script_server.h"
+#include "skewed_clock.h"
 #include "upstream/oci_private.h"
 
 #define NAME "team/app"
@@ -20,18 +18,6 @@
     "\"application/vnd.oci.image.config.v1+json\",\"digest\":\"" CHILD "\",\"size\":2},"           \
     "\"layers\":[]}"
 #define UNKNOWN "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\"}]}"
-
-/* ---- a clock that can be put forward --------------------------------------------------------- */
-
-static _Atomic long skew_s;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-    int rc = (int)syscall(SYS_clock_gettime, id, t);
-    if (id == CLOCK_MONOTONIC)
-        t->tv_sec += atomic_load(&skew_s);
-    return rc;
-}
 
 /* ---- a registry and its client --------------------------------------------------------------- */
 

@@ -1,27 +1,13 @@
 #include <criterion/criterion.h>
-#include <stdatomic.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "script_server.h"
+#include "skewed_clock.h"
 #include "upstream/http_private.h"
 #include "upstream/oci_auth.h"
 #include "upstream/oci_token.h"
 
 #define SCOPE "repository:library/alpine:pull"
-
-/* ---- a clock that can be put forward --------------------------------------------------------- */
-
-static _Atomic long skew_s;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-    int rc = (int)syscall(SYS_clock_gettime, id, t);
-    if (id == CLOCK_MONOTONIC)
-        t->tv_sec += atomic_load(&skew_s);
-    return rc;
-}
 
 /* ---- one registry with its token server ------------------------------------------------------ */
 
