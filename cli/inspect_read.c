@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/digest.h"
 #include "cli/inspect.h"
 
 #define FIRST_READ (64u << 10)
@@ -392,6 +392,25 @@ static int announce(struct visit *v, struct source_file *f, struct error *err)
     return rc < 0 ? -1 : checkpoint_file(m->checkpoint, path, &w, err);
 }
 
+/* A file that has been read whole anyway is held to its sha256, where the source says one. */
+static int check_digest(const struct report_file *file, struct source_file *f, struct error *err)
+{
+    struct digest want, got;
+    char text[DIGEST_TEXT_MAX];
+    const void *data;
+    size_t have;
+    if (!file->sha256[0] || source_file_prefix(f, 0, 0, &data, &have, err) < 0 ||
+        have != source_file_size(f))
+        return 0;
+    if (digest_parse_hex(DIGEST_SHA256, file->sha256, &want, err) < 0 ||
+        digest_of(DIGEST_SHA256, data, have, &got, err) < 0)
+        return -1;
+    return digest_equal(&want, &got)
+               ? 0
+               : err_set(err, ERR_DIGEST_MISMATCH, "its bytes hash to %s, the source says %s",
+                         digest_format_hex(&got, text), file->sha256);
+}
+
 static int read_one(struct visit *v, struct error *err)
 {
     struct report *r = v->report;
@@ -409,7 +428,8 @@ static int read_one(struct visit *v, struct error *err)
     file->size = source_file_size(f);
     if (m->checkpoint && announce(v, f, err) < 0)
         return -1;
-    if (read_content(v, f, &file->w, err) < 0 || weights_add(&m->sum, &file->w, err) < 0)
+    if (read_content(v, f, &file->w, err) < 0 || check_digest(file, f, err) < 0 ||
+        weights_add(&m->sum, &file->w, err) < 0)
         return -1;
     file->read = true;
     if (m->peeked && m->peeked->tensor.file == v->file && !m->peeked->values &&

@@ -74,7 +74,7 @@ static int read_layer(struct source_file *f, uint64_t offset, void *buf, size_t 
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
     if (web_file_read(f->backend, offset, len, &b, err) < 0)
-        return err_wrap(err, "%s", f->path);
+        return -1;
     if (b.len != len)
         return err_set(err, ERR_UPSTREAM, "%s: %zu bytes came where %zu were asked for", f->path,
                        b.len, len);

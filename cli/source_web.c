@@ -238,8 +238,9 @@ static enum outcome read_once(struct exchange *x, struct error *err)
         return OUT_AGAIN;
     }
     http_status_error(r, w->direct ? w->direct : w->base, err);
-    /* A signed URL runs out: the first one gives another. */
-    bool stale = was_direct && (status == 401 || status == 403 || status == 404 || status == 410);
+    /* A signed URL runs out, sometimes before it is used: the first one gives another. */
+    bool stale = (w->direct && (status == 401 || status == 403 || status == 410)) ||
+                 (was_direct && status == 404);
     if (stale) {
         free(w->direct);
         w->direct = NULL;

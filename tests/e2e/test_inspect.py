@@ -789,6 +789,65 @@ class RegistryWithLogin(Registry):
         self.assertEqual(self.model(name)["totals"]["parameters"], 4096)
 
 
+class RegistryFaults(Case):
+    """A header that takes several reads, from a registry and a CDN that do wrong."""
+
+    def setUp(self):
+        super().setUp()
+        self.registry = StandInRegistry(auth="bearer", redirect_blobs=True)
+        self.repo = self.registry.add_repo("team/model")
+        self.repo.add_artifact({"m.gguf": llama_gguf(words=20000)}, tag="v1")
+        self.registry.start()
+        self.addCleanup(self.finish)
+        self.name = self.registry.url.removeprefix("http://") + "/team/model:v1"
+        self.wanted = self.model(self.name, "--tensors", "--metadata")
+
+    def finish(self):
+        self.registry.stop()
+        self.assertEqual(self.registry.errors, [])
+
+    def test_what_passes_does_not_matter(self):
+        for fault, more in (("cut", {"fraction": 0.5}), ("reset", {"fraction": 0.9}), ("drop", {}),
+                            ("status", {"status": 503}), ("status", {"status": 500}),
+                            ("redirect_chain", {"hops": 3}), ("url_expired", {}), ("chunked", {})):
+            with self.subTest(fault, **more):
+                switch = self.registry.fault(fault, kind="blob,redirect", times=2, **more)
+                got = self.model(self.name, "--tensors", "--metadata")
+                self.assertEqual(got, self.wanted)
+                self.assertGreater(switch.hits, 0)
+                switch.remove()
+
+    def test_a_file_that_is_read_whole_is_checked(self):
+        self.repo.add_artifact({"m.gguf": llama_gguf()}, tag="small")
+        switch = self.registry.fault("flip", kind="blob", offset=-1)
+        self.check("inspect", self.name.replace(":v1", ":small"), status=1,
+                   err="m.gguf: its bytes hash to ")
+        self.assertGreater(switch.hits, 0)
+
+    def test_urls_that_run_out(self):
+        switch = self.registry.fault("url_uses", uses=1)
+        self.assertEqual(self.model(self.name, "--tensors", "--metadata"), self.wanted)
+        self.assertGreater(switch.hits, 0)
+
+    def test_what_breaks_a_rule_is_named(self):
+        for fault, more, err in (
+                ("ignore_range", {}, "download the file and inspect it locally"),
+                ("no_content_range", {}, "without a Content-Range"),
+                ("range_start", {"delta": 7, "body": "shifted"}, "the answer has"),
+                ("range_total", {"delta": 5}, "changed while it was read"),
+                ("location", {"url": "file:///etc/passwd"}, "a redirect without a URL"),
+                ("redirect_loop", {}, "more than 5 redirects"),
+                ("status", {"status": 403}, "403"), ("drop", {}, "127.0.0.1")):
+            with self.subTest(fault, **more):
+                switch = self.registry.fault(fault, kind="blob,redirect", **more)
+                done = self.run_it("inspect", self.name)
+                self.assertIn(done.returncode, (1, 2), done.out)
+                self.assertIn(err, done.err)
+                self.assertEqual(done.err.count("\n"), 1, done.err)
+                self.assertEqual(done.out, "")
+                switch.remove()
+
+
 class OwnServer(Case):
     """What the server imports from a Hub can be looked into where it is."""
 
