@@ -433,6 +433,8 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
 
 /* ---- mismatches, figures ---- */
 
+#define MISMATCH_MAX_S 3600u
+
 bool store_has_failed(struct store *s, struct error *err)
 {
     return meta_has_failed(s->meta, err);
@@ -457,6 +459,10 @@ uint64_t store_mismatch_left(struct store *s, const struct digest *d)
     if (r == 1 && until <= now) {
         meta_mismatch_expire_later(s->meta, d);
         return 0;
+    }
+    if (r == 1 && until - now > MISMATCH_MAX_S) { /* the clock has been put back since */
+        until = now + MISMATCH_MAX_S;
+        meta_mismatch_put(s->meta, d, until, NULL);
     }
     return r == 1 ? until - now : 0;
 }

@@ -71,7 +71,7 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err);
 /* ---- digests that an upstream got wrong ------------------------------------------------------ */
 
 /* Remembers, across restarts, that wrong bytes were sent out for this digest until the given wall
- * clock second: ranges that do not begin at 0 are refused until then. */
+ * clock second, an hour ahead at most: ranges that do not begin at 0 are refused until then. */
 int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, struct error *err);
 /* Seconds that are left, 0 when none. */
 uint64_t store_mismatch_left(struct store *s, const struct digest *d);

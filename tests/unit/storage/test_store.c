@@ -219,6 +219,10 @@ Test(store, mismatches_are_remembered_and_run_out)
     uint64_t left = store_mismatch_left(s, &d);
     cr_assert(left > 500 && left <= 600);
     cr_assert(store_mismatch_left(s, &other) == 0);
+    /* noted when the clock was years ahead */
+    cr_assert(store_mismatch_put(s, &d, clock_wall_s() + 100000000, NULL) == 0);
+    left = store_mismatch_left(s, &d);
+    cr_assert(left > 0 && left <= 3600);
     store_close(s);
 }
 
