@@ -63,7 +63,7 @@ static int read_varint(struct field_reader *r, struct message *m, uint64_t *ret,
 
 int field_next(struct field_reader *r, struct message *m, struct field *ret, struct error *err)
 {
-    uint64_t tag, len = 0;
+    uint64_t tag = 0, len = 0;
     if (m->at == m->end)
         return 0;
     struct field f = {.tag = m->at};
