@@ -3,7 +3,7 @@ names, types, shapes, places, metadata, values. Run by test_oracle.py, with the 
 readers:
 
     python compare.py PROGRAM --generated SEED [--values N]
-    python compare.py PROGRAM FILE...
+    python compare.py PROGRAM FILE... [--several]
 
 Prints each difference and a last line "N files, N tensors, N values, N differences".
 """
@@ -25,7 +25,7 @@ import onnx
 import safetensors
 from onnx import TensorProto
 
-from generate import ST_BITS, generate
+from generate import ST_BITS, generate, shard_safetensors, split_gguf
 
 ST_NUMPY = {"BOOL": np.bool_, "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2",
             "I32": "<i4", "U32": "<u4", "F32": "<f4", "C64": "<c8", "F64": "<f8", "I64": "<i8",
@@ -100,6 +100,30 @@ class Comparison:
             if not self.equal(a, b, exact):
                 self.differ(path, f"{what} {name!r}, value {i}", a, b)
                 return
+
+    def several(self, path):
+        """The model of a file, once more in several files: all but the places is the same."""
+        with tempfile.TemporaryDirectory(prefix="wb-oracle-") as folder:
+            if path.endswith(".gguf"):
+                split_gguf(path, folder, 50)
+            else:
+                shard_safetensors(path, folder, 3)
+            whole, parts = self.run(path, "--tensors"), self.run(folder, "--tensors")
+            self.files += 1
+            if not whole or not parts:
+                return
+            self.tensors += len(parts["tensors"])
+
+            def rows(model):
+                return sorted((t["name"], t["type"], t["shape"], t["bytes"])
+                              for t in model["tensors"])
+            self.same(path, "tensors in several files", rows(parts), rows(whole))
+            self.same(path, "types in several files", parts["types"], whole["types"])
+            self.same(path, "parameters", parts["totals"]["parameters"],
+                      whole["totals"]["parameters"])
+            self.same(path, "findings", parts["findings"], [])
+            self.same(path, "files", sorted(f["path"] for f in parts["files"]),
+                      sorted(f for f in os.listdir(folder) if not f.endswith(".json")))
 
     # --- formats ---
 
@@ -332,6 +356,8 @@ def main():
     parser.add_argument("program")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--generated", type=int, metavar="SEED")
+    parser.add_argument("--several", action="store_true",
+                        help="compare each FILE with its own model in several files as well")
     parser.add_argument("--values", type=int, default=64)
     args = parser.parse_args()
     comparison = Comparison(args.program, args.values)
@@ -341,6 +367,8 @@ def main():
             paths += generate(folder, args.generated)
         for path in paths:
             comparison.compare(path)
+        for path in args.files if args.several else ():
+            comparison.several(path)
     print(f"{comparison.files} files, {comparison.tensors} tensors, {comparison.seen} values, "
           f"{comparison.differences} differences")
     return comparison.differences > 0

@@ -268,6 +268,35 @@ def write_pickle(rng, path):
         f.write(memory.getvalue())
 
 
+# --- one model in several files ---
+
+def shard_safetensors(path, folder, shards):
+    """Its tensors in so many files, with an index."""
+    tensors = safetensors.numpy.load_file(path)
+    names, index = sorted(tensors), {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = {n: tensors[n] for n in names[i::shards]}
+        safetensors.numpy.save_file(part, os.path.join(folder, file))
+        index.update(dict.fromkeys(part, file))
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as f:
+        json.dump({"metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
+                   "weight_map": index}, f)
+
+
+def split_gguf(path, folder, tensors_each):
+    """Its tensors in parts, as the format's own writer splits."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(os.path.join(folder, "model.gguf"), "split",
+                             split_max_tensors=tensors_each)
+    for t in reader.tensors:
+        writer.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def generate(folder, seed):
     """Writes the files and gives their paths."""
     rng = random.Random(seed)
