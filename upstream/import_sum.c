@@ -178,12 +178,20 @@ static void agree_on_weights(struct weights *with, const struct weights *other)
     with->tensors = with->tensor_bytes = 0;
 }
 
+static bool same_cache(const struct modelpack_model *a, const struct modelpack_model *b)
+{
+    return a->has_cache == b->has_cache && a->context == b->context &&
+           a->token_bytes == b->token_bytes && a->window_token_bytes == b->window_token_bytes &&
+           a->window == b->window && a->sequence_bytes == b->sequence_bytes &&
+           strcmp(a->cache_rule, b->cache_rule) == 0;
+}
+
 static void agree(struct model_facts *with, const struct model_facts *other)
 {
     agree_on_weights(&with->weights, &other->weights);
     if (with->parameters.logical != other->parameters.logical)
         with->parameters.logical = 0;
-    if (memcmp(&with->cache, &other->cache, sizeof(with->cache)) != 0)
+    if (!same_cache(&with->cache, &other->cache))
         memset(&with->cache, 0, sizeof(with->cache));
 }
 

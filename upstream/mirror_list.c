@@ -37,7 +37,7 @@ void mirror_referrers(struct mirror *m, const char *repository, const struct dig
     }
     if (mirror_ask(m, &q, patience_for(m, &q), &outcome, &err) == 0)
         return;
-    snprintf(warning, size, "referrers of the upstream may be missing: %.200s", err.text);
+    snprintf(warning, size, "referrers of the upstream may be missing: %.400s", err.text);
 }
 
 /* ---- tags ------------------------------------------------------------------------------------ */
@@ -105,7 +105,7 @@ int mirror_tags(struct mirror *m, const char *repository, struct name_list *ret,
         name_list_done(&list);
         rc = merge(m, &q, &stored, &list, &fresh, err);
         if (known < 0)
-            snprintf(warning, size, "tags of the upstream may be missing: %.200s", why.text);
+            snprintf(warning, size, "tags of the upstream may be missing: %.400s", why.text);
     }
     name_list_done(&stored);
     if (rc < 0)

@@ -142,7 +142,7 @@ void manifest_answer_done(struct manifest_answer *a)
 void manifest_answer_stale(struct manifest_answer *a, uint64_t checked_at, const char *why)
 {
     uint64_t now = clock_wall_s(); /* may have been set back meanwhile */
-    snprintf(a->warning, sizeof(a->warning), STALE_TEXT "last confirmed %" PRIu64 " s ago: %.200s",
+    snprintf(a->warning, sizeof(a->warning), STALE_TEXT "last confirmed %" PRIu64 " s ago: %.400s",
              now > checked_at ? now - checked_at : 0, why);
 }
 

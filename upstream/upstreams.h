@@ -24,7 +24,7 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
 void upstreams_stop(struct upstreams *u);
 void upstreams_free(struct upstreams *u);
 
-#define WARNING_TEXT_MAX 300
+#define WARNING_TEXT_MAX 500
 
 struct manifest_answer {
     struct manifest manifest;
