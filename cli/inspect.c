@@ -24,6 +24,15 @@ static int status_of(enum err_code code)
     }
 }
 
+int report_print(const struct strbuf *out)
+{
+    if (strbuf_failed(out))
+        return command_failed(&(struct error){.text = "out of memory"});
+    signal(SIGPIPE, SIG_DFL); /* it was ignored for the network's sake */
+    fwrite(strbuf_str(out), 1, out->len, stdout);
+    return finish_output();
+}
+
 int source_failed(const char *text, const struct error *err)
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
@@ -106,7 +115,7 @@ static int run(const char *const *sources, int n, const struct inspect_options *
     _cleanup_strbuf_ struct strbuf out = STRBUF_INIT;
     int status = EXIT_OK;
     bool failed = false;
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* TLS writes to closed connections */
     if (o->json)
         strbuf_puts(&out, "{\"sources\":[");
     for (int i = 0; i < n; i++) {
@@ -115,13 +124,10 @@ static int run(const char *const *sources, int n, const struct inspect_options *
     }
     if (o->json)
         strbuf_puts(&out, "]}\n");
-    if (strbuf_failed(&out))
-        return command_failed(&(struct error){.text = "out of memory"});
     if (o->json && n == 1 && failed) /* there is nothing to say but the error */
         return status;
-    fwrite(strbuf_str(&out), 1, out.len, stdout);
-    int flushed = finish_output();
-    return status ? status : flushed;
+    int printed = report_print(&out);
+    return status ? status : printed;
 }
 
 static int run_inspect(const struct command *self, int argc, char **argv)

@@ -137,6 +137,8 @@ struct report {
 int report_make(struct source *s, const struct inspect_options *o, struct report *ret,
                 struct error *err);
 void report_done(struct report *r);
+/* Writes to standard output, which may end early (`| head`); returns the exit status. */
+int report_print(const struct strbuf *out);
 /* One line on standard error; returns the exit status that the error asks for. */
 int source_failed(const char *text, const struct error *err);
 #define _cleanup_report_ _cleanup_(report_done)

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,10 +177,7 @@ static int print(const struct memory_report *r)
         memory_json(r, &out);
     else
         memory_text(r, &out);
-    if (strbuf_failed(&out))
-        return command_failed(&(struct error){.text = "out of memory"});
-    fwrite(strbuf_str(&out), 1, out.len, stdout);
-    return finish_output();
+    return report_print(&out);
 }
 
 static int from_config(struct source *s, struct memory_report *r, struct error *err)
@@ -225,6 +223,7 @@ static int run(const char *text, const struct memory_options *o)
     const struct source_options so = {.plain_http = o->plain_http};
     struct memory_report r = {.source = text, .options = o};
     struct error err = ERROR_INIT;
+    signal(SIGPIPE, SIG_IGN); /* TLS writes to closed connections */
     if (source_open(text, &so, &s, &err) < 0)
         return source_failed(text, &err);
     int status = is_config(s) ? from_config(s, &r, &err) : from_weights(s, &r, &err);
