@@ -568,6 +568,20 @@ static void learn(struct oci_auth *a, const struct grant *g, const char *scope)
     a->scope = fixed;
 }
 
+/* The registry does not say that the token gives too little: to it this is no token at all. Then it
+ * and its token server do not agree on keys or clocks, which says nothing of the repository. */
+static void refused_as_invalid(struct oci_auth *a, const struct oci_challenge *b,
+                               const struct grant *g, struct error *err)
+{
+    if (!b->error || strcasecmp(b->error, "invalid_token") != 0)
+        return;
+    _cleanup_free_ char *host = http_host(g->realm);
+    err_set(err, ERR_UNAUTHORIZED,
+            "%s calls the token invalid that its token server %s has just given: the two do not "
+            "agree on keys, clocks or names, which is for whoever runs them to mend",
+            a->host, host ? host : "");
+}
+
 static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent,
                          const struct oci_challenge *b, const struct oci_credential *c,
                          uint64_t deadline_ms, char **ret, struct error *err)
@@ -595,7 +609,12 @@ static int answer_bearer(struct oci_auth *a, const char *scope, const char *sent
     pthread_mutex_unlock(&a->lock);
     if (rc < 0)
         return err_set(err, ERR_NOMEM, "out of memory for a token");
-    rc = use(a, g, sent, c, deadline_ms, ret, err);
+    struct error why = ERROR_INIT;
+    rc = use(a, g, sent, c, deadline_ms, ret, &why);
+    if (rc == 0 && why.code == ERR_DENIED)
+        refused_as_invalid(a, b, g, &why);
+    if (rc <= 0 && err)
+        *err = why;
     pthread_mutex_lock(&a->lock);
     if (rc == 1)
         learn(a, g, scope);

@@ -150,6 +150,20 @@ class Logins(MirrorCase):
         self.pulls_image(warning="login")
         self.assertIn("login", self.fails(502, "UNAVAILABLE", "new"))
 
+    def test_peer_bug_53_tokens_that_the_registry_calls_invalid(self):
+        """Its keys were changed, say, and the token server's were not: no word about the tag."""
+        self.pulls_image()
+        self.assertEqual(self.wb.stop(), 0)
+        self.wb.start()
+        fault = self.registry.fault("bad_token", kind="token")
+        for _ in range(2):
+            self.pulls_image(warning="calls the token invalid that its token server")
+        self.assertIn("do not agree", self.fails(502, "UNAVAILABLE", "v2"))
+        fault.remove()
+        self.assertEqual(self.wb.stop(), 0)
+        self.wb.start()
+        self.pulls_image()
+
     def test_peer_bug_53_the_token_server_is_down(self):
         self.pulls_image()
         self.registry.refuse("token")
