@@ -281,6 +281,8 @@ class Strangers(SharedCase):
         self.assertEqual(len(os.listdir(os.path.join(self.wb.data, "incoming"))), 1)
         for headers in ({}, {"Range": "bytes=0-999"}, {"Range": "bytes=5000-5999"}):
             self.assertEqual(self.get_blob(digest, repo="evil/x", **headers)[0], 404)
+        self.until("its downloads to end", lambda: b"\nweighbridge_transfers_running 0\n" in
+                   self.wb.get("/metrics")[2])
         self.pulls_blob(digest, data=LAYER)
         self.assertEqual(self.get_blob(digest, repo="evil/x")[0], 404)
         self.assertEqual(self.get_blob(digest, repo="evil/x", method="HEAD")[0], 404)
