@@ -205,7 +205,8 @@ static int take_layers(struct source *s, const struct json *root, struct error *
             return -1;
     if (a->packed || a->unnamed)
         snprintf(s->note, sizeof(s->note),
-                 "%zu layers are archives and %zu have no name: pull the model to look into them",
+                 "layers that are archives: %zu, that have no name: %zu; pull the model to look "
+                 "into them",
                  a->packed, a->unnamed);
     if (a->n == 0)
         return err_set(err, ERR_INVALID,

@@ -765,6 +765,43 @@ class Registry(Case):
         self.check("inspect", f"{self.host}/team/model:bad", status=1,
                    err="a path that leads astray")
 
+    def push(self, tag, *layers):
+        """layers: (bytes, media type, annotations)"""
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        self.repo.add_manifest({
+            "schemaVersion": 2, "mediaType": kind,
+            "config": self.repo.add_blob(b"{}", "application/vnd.cncf.model.config.v1+json"),
+            "layers": [self.repo.add_blob(data, media_type, annotations=annotations)
+                       for data, media_type, annotations in layers]}, kind, tag)
+        return f"{self.host}/team/model:{tag}"
+
+    def test_how_others_name_their_layers(self):
+        weight = "application/vnd.cncf.model.weight.v1.raw"
+        for tag, layer, title in (
+                ("ollama", (llama_gguf(), "application/vnd.ollama.image.model", None),
+                 "layer-0.gguf"),
+                ("runner", (llama_gguf(), "application/vnd.docker.ai.gguf.v3", None),
+                 "layer-0.gguf"),
+                ("cncf", (self.weights, weight, {"org.cncf.model.filepath": "a/b.safetensors"}),
+                 "a/b.safetensors"),
+                ("cnai", (self.weights, weight, {"org.cnai.model.filepath": "b.safetensors"}),
+                 "b.safetensors")):
+            with self.subTest(tag):
+                self.assertEqual(self.model(self.push(tag, layer))["title"], title)
+
+    def test_layers_that_can_not_be_read_in_place(self):
+        tar = (b"x" * 512, "application/vnd.cncf.model.weight.v1.tar",
+               {"org.cncf.model.filepath": "m.gguf"})
+        other = (b"x", "application/x-other", None)
+        self.check("inspect", self.push("packed", tar, other), status=2,
+                   err="none of its 2 layers is a file of a model that can be read in place")
+        good = (llama_gguf(), "application/x-model",
+                {"org.opencontainers.image.title": "good.gguf"})
+        report = self.inspect(self.push("mixed", tar, good, other))
+        self.assertEqual(report["note"], "layers that are archives: 1, that have no name: 1; pull "
+                                         "the model to look into them")
+        self.assertEqual([m["title"] for m in report["models"]], ["good.gguf"])
+
     def test_an_index_of_one_and_of_more(self):
         other = self.repo.add_artifact({"a.safetensors": self.weights})
         both = [{**m.descriptor} for m in (self.artifact, other)]
