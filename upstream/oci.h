@@ -38,7 +38,7 @@ void oci_breaker_stats(struct oci *o, struct breaker_stats *ret);
 
 /* A registry that is a server like this one says in a Warning when it could not ask its own
  * upstream: that text, without secrets; "" = it did not. */
-#define OCI_STALE_MAX 300
+#define OCI_STALE_MAX 500
 #define STALE_TEXT "served from the store, " /* how it begins */
 
 struct oci_head {
