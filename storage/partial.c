@@ -19,41 +19,6 @@
 #define PAGE ((uint64_t)4096)
 #define EXTENTS_MAX 3000u /* of at most 20 bytes each */
 
-/* ---- extents -------------------------------------------------------------------------------- */
-
-bool extent_list_add(struct extent_list *l, uint64_t start, uint64_t end)
-{
-    size_t at = 0;
-    if (start >= end)
-        return true;
-    while (at < l->n && l->items[at].end < start)
-        at++;
-    size_t past = at; /* those that touch it */
-    for (; past < l->n && l->items[past].start <= end; past++) {
-        start = start < l->items[past].start ? start : l->items[past].start;
-        end = end > l->items[past].end ? end : l->items[past].end;
-    }
-    if (past == at && l->n == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 8;
-        struct extent *items = reallocarray(l->items, cap, sizeof(*items));
-        if (!items)
-            return false;
-        l->items = items;
-        l->cap = cap;
-    }
-    if (past != at + 1)
-        memmove(l->items + at + 1, l->items + past, (l->n - past) * sizeof(*l->items));
-    l->n = l->n + 1 - (past - at);
-    l->items[at] = (struct extent){.start = start, .end = end};
-    return true;
-}
-
-void extent_list_done(struct extent_list *l)
-{
-    free(l->items);
-    *l = (struct extent_list){0};
-}
-
 /* ---- the map -------------------------------------------------------------------------------- */
 
 static uint64_t map_start(uint64_t size)
@@ -68,7 +33,7 @@ bool partial_can_have_map(uint64_t size)
 
 static void encode(struct strbuf *b, const struct store *s, const struct incoming_row *row,
                    enum map_kind kind, uint64_t sequence, uint64_t length,
-                   const struct extent_list *beyond)
+                   const struct extents *beyond)
 {
     size_t n = beyond->n < EXTENTS_MAX ? beyond->n : EXTENTS_MAX;
     record_put_u64(b, ROW_MAP);
@@ -81,14 +46,14 @@ static void encode(struct strbuf *b, const struct store *s, const struct incomin
     record_put_u64(b, length);
     record_put_u64(b, n);
     for (size_t i = 0; i < n; i++) {
-        record_put_u64(b, beyond->items[i].start);
+        record_put_u64(b, beyond->items[i].first);
         record_put_u64(b, beyond->items[i].end);
     }
 }
 
 int partial_write_map(const struct store *s, const struct incoming_row *row, int fd,
                       enum map_kind kind, uint64_t sequence, uint64_t length,
-                      const struct extent_list *beyond, struct error *err)
+                      const struct extents *beyond, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
     static const char head[SLOT_HEAD];
@@ -111,7 +76,7 @@ struct map {
     uint64_t sequence, length;
     char boot[OWNER_BOOT + 1];
     bool is_short;
-    struct extent_list beyond;
+    struct extents beyond;
 };
 
 static bool decode(const unsigned char *data, size_t len, const struct incoming_row *row,
@@ -132,16 +97,16 @@ static bool decode(const unsigned char *data, size_t len, const struct incoming_
     bool ok = !r.damaged && type == ROW_MAP && (kind == MAP_WRITTEN || kind == MAP_SYNCED) &&
               m.sequence && size == row->size && strcmp(file, row->file) == 0 && m.length <= size;
     for (uint64_t last = m.length; ok && n; n--) {
-        struct extent e = {.start = record_get_u64(&r), .end = record_get_u64(&r)};
-        ok = !r.damaged && e.start > last && e.start < e.end && e.end <= size &&
-             extent_list_add(&m.beyond, e.start, e.end);
-        last = e.end;
+        uint64_t first = record_get_u64(&r), end = record_get_u64(&r);
+        ok = !r.damaged && first > last && first < end && end <= size &&
+             extents_add(&m.beyond, first, end);
+        last = end;
     }
     ok = ok && record_end(&r);
     if (ok)
         *ret = m;
     else
-        extent_list_done(&m.beyond);
+        extents_done(&m.beyond);
     return ok;
 }
 
@@ -174,11 +139,11 @@ static bool read_map(const struct store *s, const struct incoming_row *row, int 
             continue;
         bool counts = m.kind == MAP_SYNCED || strncmp(m.boot, s->owner, OWNER_BOOT) == 0;
         if (!counts || (found && m.sequence <= ret->sequence)) {
-            extent_list_done(&m.beyond);
+            extents_done(&m.beyond);
             continue;
         }
         if (found)
-            extent_list_done(&ret->beyond);
+            extents_done(&ret->beyond);
         *ret = m;
         found = true;
     }
@@ -192,7 +157,7 @@ static bool take_synced(struct map *m, uint64_t synced)
 {
     if (synced <= m->length)
         return true;
-    if (!extent_list_add(&m->beyond, 0, synced))
+    if (!extents_add(&m->beyond, 0, synced))
         return false;
     m->length = m->beyond.items[0].end;
     memmove(m->beyond.items, m->beyond.items + 1, --m->beyond.n * sizeof(*m->beyond.items));
@@ -210,7 +175,7 @@ int partial_read(const struct store *s, const struct incoming_row *row, int fd,
         return 0;
     }
     if (!take_synced(&m, row->synced <= row->size ? row->synced : 0)) {
-        extent_list_done(&m.beyond);
+        extents_done(&m.beyond);
         return err_set(err, ERR_NOMEM, "out of memory for a partial file");
     }
     bool is_all = m.kind == MAP_WRITTEN ? !m.is_short : !*row->owner;
@@ -226,10 +191,10 @@ static void punch(int fd, uint64_t from, uint64_t to)
                          (off_t)(to - from));
 }
 
-void partial_give_back(int fd, uint64_t size, uint64_t length, const struct extent_list *beyond)
+void partial_give_back(int fd, uint64_t size, uint64_t length, const struct extents *beyond)
 {
     for (size_t i = 0; i < beyond->n; i++) {
-        punch(fd, length, beyond->items[i].start);
+        punch(fd, length, beyond->items[i].first);
         length = beyond->items[i].end;
     }
     punch(fd, length, size);

@@ -14,26 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/extents.h"
 #include "storage/store_private.h"
 
-struct extent {
-    uint64_t start, end;
-};
-
-/* Sorted, apart from each other. */
-struct extent_list {
-    struct extent *items;
-    size_t n, cap;
-};
-/* False when out of memory. */
-bool extent_list_add(struct extent_list *l, uint64_t start, uint64_t end);
-void extent_list_done(struct extent_list *l);
-
 struct partial {
-    uint64_t length;           /* bytes from 0 that may be used */
-    struct extent_list beyond; /* others, behind the first hole */
-    uint64_t sequence;         /* of the map that says so; 0 = there is none */
-    bool lost;                 /* readers may have been given bytes that are not among these */
+    uint64_t length;       /* bytes from 0 that may be used */
+    struct extents beyond; /* others, behind the first hole */
+    uint64_t sequence;     /* of the map that says so; 0 = there is none */
+    bool lost;             /* readers may have been given bytes that are not among these */
 };
 /* Of a transfer's file of so many bytes. Nothing of the result is in need of freeing on failure. */
 int partial_read(const struct store *s, const struct incoming_row *row, int fd,
@@ -48,8 +36,8 @@ enum map_kind {                  /* on disk: never change a value */
 /* Notes what there is of the row's file now. sequence: one more than that of the map before. */
 int partial_write_map(const struct store *s, const struct incoming_row *row, int fd,
                       enum map_kind kind, uint64_t sequence, uint64_t length,
-                      const struct extent_list *beyond, struct error *err);
+                      const struct extents *beyond, struct error *err);
 /* Gives back the room between the extents and behind them. Only a hint: can not fail. */
-void partial_give_back(int fd, uint64_t size, uint64_t length, const struct extent_list *beyond);
+void partial_give_back(int fd, uint64_t size, uint64_t length, const struct extents *beyond);
 
 #endif

@@ -67,7 +67,7 @@ static int settle_partial(struct store *s, struct settlement *t, struct error *e
     struct incoming_row *row = &t->row;
     struct partial p = {0};
     int found = row->kind == INCOMING_TRANSFER ? find_partial(s, row, &p, err) : 0;
-    extent_list_done(&p.beyond);
+    extents_done(&p.beyond);
     if (found < 0 || (p.lost && partial_lost(s, &row->digest, err) < 0))
         return -1;
     if (found == 0) {

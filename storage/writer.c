@@ -26,10 +26,10 @@ struct blob_writer {
     struct blob_writer *next; /* guarded by the store's lock */
     struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
-    struct meta_put *row;      /* being written: whoever opens has an upstream to ask meanwhile */
-    bool unallocated;          /* space for the whole is taken before the first byte, too */
-    struct extent_list beyond; /* written behind the first hole */
-    uint64_t sequence;         /* of the map that the file has; 0 = none, it was written in order */
+    struct meta_put *row;  /* being written: whoever opens has an upstream to ask meanwhile */
+    bool unallocated;      /* space for the whole is taken before the first byte, too */
+    struct extents beyond; /* written behind the first hole */
+    uint64_t sequence;     /* of the map that the file has; 0 = none, it was written in order */
     bool renamed, committed;
     struct error failure; /* sticky */
 };
@@ -84,7 +84,7 @@ static void writer_free(struct blob_writer *w)
 {
     if (w->file.fd >= 0)
         close(w->file.fd);
-    extent_list_done(&w->beyond);
+    extents_done(&w->beyond);
     free(w);
 }
 
@@ -110,7 +110,7 @@ static int take_over(struct blob_writer *w, const struct incoming_row *old, stru
     w->file.row.synced = p->length < old->synced ? p->length : old->synced;
     w->resumed = w->file.length = p->length;
     w->beyond = p->beyond;
-    p->beyond = (struct extent_list){0};
+    p->beyond = (struct extents){0};
     if (!w->beyond.n)
         return ftruncate(w->file.fd, (off_t)p->length) == 0
                    ? 0
@@ -137,13 +137,13 @@ static int resume(struct blob_writer *w, const struct incoming_row *old, uint64_
         return -1;
     *ret_counted = p.length;
     if (w->file.row.size != old->size && (p.beyond.n || p.length > w->file.row.size)) {
-        extent_list_done(&p.beyond);
+        extents_done(&p.beyond);
         p = (struct partial){.lost = true};
     }
     r = p.lost ? partial_lost(s, &w->file.row.digest, err) : 0;
     if (r == 0)
         r = take_over(w, old, &p, err);
-    extent_list_done(&p.beyond);
+    extents_done(&p.beyond);
     return r < 0 ? -1 : 1;
 }
 
@@ -218,7 +218,7 @@ bool writer_resumed_part(const struct blob_writer *w, size_t i, uint64_t *ret_fi
 {
     if (i >= w->beyond.n)
         return false;
-    *ret_first = w->beyond.items[i].start;
+    *ret_first = w->beyond.items[i].first;
     *ret_end = w->beyond.items[i].end;
     return true;
 }
@@ -254,14 +254,13 @@ static int fail(struct blob_writer *w, struct error *err)
  * stays short. */
 static int note_extent(struct blob_writer *w, uint64_t start, uint64_t end)
 {
-    struct extent_list *l = &w->beyond;
+    struct extents *l = &w->beyond;
     if (start > w->file.length)
-        return extent_list_add(l, start, end) ? 0
-                                              : err_set(&w->failure, ERR_NOMEM, "out of memory");
+        return extents_add(l, start, end) ? 0 : err_set(&w->failure, ERR_NOMEM, "out of memory");
     if (end <= w->file.length)
         return 0;
     size_t joined = 0;
-    for (; joined < l->n && l->items[joined].start <= end; joined++)
+    for (; joined < l->n && l->items[joined].first <= end; joined++)
         end = end > l->items[joined].end ? end : l->items[joined].end;
     if (joined) {
         l->n -= joined;

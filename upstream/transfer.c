@@ -74,7 +74,7 @@ static void destroy(struct transfer *x)
     hasher_free(x->hasher);
     http_location_done(&x->location);
     free(x->direct);
-    free(x->here.items);
+    extents_done(&x->here);
     free(x->window);
     pthread_cond_destroy(&x->cond);
     pthread_mutex_destroy(&x->writing);

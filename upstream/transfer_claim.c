@@ -2,7 +2,6 @@
  * here (an extent), claimed by one running connection, or open. A byte that is here is never
  * written again, so that whoever was given it has what is hashed later. Everything is done under
  * the transfer's lock. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "upstream/transfer_private.h"
@@ -14,51 +13,6 @@
 #define WANTED_MIN (256ull << 10)
 #define WANTED_MAX (16ull << 20)
 #define EXTENTS_MAX 1024u /* readers that jump about do not make the list longer */
-
-/* ---- extents ------------------------------------------------------------------------------ */
-
-bool extents_add(struct extents *e, uint64_t first, uint64_t end)
-{
-    if (first >= end)
-        return true;
-    size_t at = 0;
-    while (at < e->n && e->items[at].end < first)
-        at++;
-    size_t past = at; /* those that touch it */
-    for (; past < e->n && e->items[past].first <= end; past++) {
-        first = first < e->items[past].first ? first : e->items[past].first;
-        end = end > e->items[past].end ? end : e->items[past].end;
-    }
-    if (past == at && e->n == e->cap) {
-        size_t cap = e->cap ? e->cap * 2 : 16;
-        struct span *items = reallocarray(e->items, cap, sizeof(*items));
-        if (!items)
-            return false;
-        e->items = items;
-        e->cap = cap;
-    }
-    if (past != at + 1)
-        memmove(e->items + at + 1, e->items + past, (e->n - past) * sizeof(*e->items));
-    e->n = e->n + 1 - (past - at);
-    e->items[at] = (struct span){.first = first, .end = end};
-    return true;
-}
-
-uint64_t extents_end(const struct extents *e, uint64_t at)
-{
-    for (size_t i = 0; i < e->n && e->items[i].first <= at; i++)
-        if (at < e->items[i].end)
-            return e->items[i].end;
-    return at;
-}
-
-uint64_t extents_next(const struct extents *e, uint64_t at)
-{
-    for (size_t i = 0; i < e->n; i++)
-        if (e->items[i].first >= at)
-            return e->items[i].first;
-    return UINT64_MAX;
-}
 
 /* ---- holes -------------------------------------------------------------------------------- */
 

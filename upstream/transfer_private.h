@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/extents.h"
 #include "upstream/transfer.h"
 
 #define TRANSFER_BUCKETS 256
@@ -53,16 +54,6 @@ struct transfers {
         atomic_uint_fast64_t readers, started, completed, failed, mismatches, uncached, bytes,
             resumed_bytes;
     } stats;
-};
-
-struct span {
-    uint64_t first, end; /* [first, end) */
-};
-
-/* Sorted, apart from each other. */
-struct extents {
-    struct span *items;
-    size_t n, cap;
 };
 
 enum fetch_kind {
@@ -209,13 +200,6 @@ int transfer_hash_on(struct transfer *x, char *buffer, unsigned blocks, struct e
 
 /* ---- transfer_claim.c ------------------------------------------------------------------------ */
 /* All under x->lock. */
-
-/* False when out of memory. */
-bool extents_add(struct extents *e, uint64_t first, uint64_t end);
-/* The end of the extent that `at` is in, `at` itself when it is in none. */
-uint64_t extents_end(const struct extents *e, uint64_t at);
-/* Where the first extent at or behind `at` begins; UINT64_MAX: there is none. */
-uint64_t extents_next(const struct extents *e, uint64_t at);
 
 enum claim {
     CLAIM_NONE, /* nothing for this kind of connection */
