@@ -442,7 +442,8 @@ Test(http, gives_up_a_stall)
 {
     struct result x = get("", SCRIPT_STALL, true, 1);
     cr_assert_eq(x.err.code, ERR_TIMEOUT);
-    cr_assert(strstr(x.err.text, "no answer came for 1 s, or only a part of its header"), "%s", x.err.text);
+    cr_assert(strstr(x.err.text, "no answer came for 1 s, or only a part of its header"), "%s",
+              x.err.text);
     cr_assert(x.ms >= 1000 && x.ms < 20000 && !x.r);
     done(&x);
     x = get("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", SCRIPT_STALL, true, 1);
