@@ -96,10 +96,11 @@ struct config {
     char *data;
     char *external_url; /* what Location headers start with; NULL = the request's own Host */
     char *log_level;
-    unsigned max_clients;      /* connections; above it 503 + Retry-After */
-    unsigned max_transfers;    /* downloads at once */
-    bool finish_abandoned;     /* a transfer that all readers left goes on */
-    uint64_t drain_s;          /* SIGTERM: how long running answers may take */
+    unsigned max_clients;              /* connections; above it 503 + Retry-After */
+    unsigned max_transfers;            /* downloads at once */
+    unsigned max_upstream_connections; /* upstream requests at once, to all together */
+    bool finish_abandoned;             /* a transfer that all readers left goes on */
+    uint64_t drain_s;                  /* SIGTERM: how long running answers may take */
     char *default_upstream;    /* prefix that other names mean when they are not here; NULL = no */
     bool offline;              /* no upstream is asked anything */
     uint64_t max_bytes_per_s;  /* of all downloads together; 0 = no limit */

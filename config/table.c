@@ -55,6 +55,10 @@ static const struct config_key keys[] = {
     {"limits.bytes_per_second", KEY_NUMBER, ROOT(max_bytes_per_s), 0, RATE_LIMIT, "0", NULL,
      "bytes", NULL,
      "of all downloads from upstreams together; 0: no limit", USE_OPTIONAL},
+    {"limits.upstream_connections", KEY_NUMBER, ROOT(max_upstream_connections), 1, 4096, "256", NULL,
+     "connections", NULL,
+     "requests to all upstreams together at once; further ones wait, and a part is kept for upstreams "
+     "that have few", USE_OPTIONAL},
     {"limits.uploads", KEY_NUMBER, ROOT(max_uploads), 1, 1000000, "10000", NULL, "uploads", NULL,
      "upload sessions that are open at once; further ones are answered with 503 and Retry-After",
      USE_OPTIONAL},

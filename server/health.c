@@ -146,6 +146,10 @@ enum MHD_Result metrics_serve(struct request *q)
     simple(&to, "weighbridge_clients_max", "gauge", "The configured limits.clients.",
            s->config->max_clients);
     write_upstreams(s->upstreams, &to);
+    simple(&to, "weighbridge_upstream_connections", "gauge",
+           "Requests that run, to all upstreams together.", upstreams_connections(s->upstreams));
+    simple(&to, "weighbridge_upstream_connections_max", "gauge",
+           "The configured limits.upstream_connections.", s->config->max_upstream_connections);
     write_transfers(s->upstreams, &to);
     if (write_store(s->store, &to, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);

@@ -7,8 +7,9 @@
  * is no limit on the total time. Credentials go into the one request they are given for. Error
  * texts name the host and path, never a query or a credential that the upstream repeated.
  *
- * Thread-safe: any number of threads may perform at once; at most max_connections run, the others
- * wait for a place, for stall_timeout at most. The program has to ignore SIGPIPE: a TLS write to a
+ * Thread-safe: any number of threads may perform at once; at most max_connections run, and of all
+ * pools that share places no more than there are. The others wait for a place, in the order in
+ * which they came, for stall_timeout at most. The program has to ignore SIGPIPE: a TLS write to a
  * closed connection raises it.
  */
 #ifndef WB_UPSTREAM_HTTP_H
@@ -53,6 +54,20 @@ struct http_options {
 int http_pool_new(const struct http_options *o, struct http_pool **ret, struct error *err);
 /* No exchange may be running. */
 void http_pool_free(struct http_pool *p);
+
+/* Places that several pools share, beside each one's max_connections. A quarter of them, or at
+ * least one for each pool while that is no more than half, is kept for pools that have few, each
+ * its part, so that no upstream can hold them all. Connections that wait for their next use are
+ * closed when another pool needs the place. */
+struct http_places;
+/* max: 0 = no bound */
+int http_places_new(unsigned max, unsigned n_pools, struct http_places **ret, struct error *err);
+/* After the pools that joined. */
+void http_places_free(struct http_places *s);
+unsigned http_places_taken(struct http_places *s);
+/* Before the pool's first request. */
+void http_pool_join(struct http_pool *p, struct http_places *places);
+
 /* Makes every running and later exchange fail with ERR_CANCELLED (shutdown). */
 void http_pool_cancel(struct http_pool *p);
 /* How long a short exchange that gets nowhere takes at the most: for a place, for the connection,
@@ -67,8 +82,8 @@ int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
 
 /* Whether a place is there for a request that is `spare`. */
 bool http_pool_has_spare(struct http_pool *p);
-/* True for as many callers as requests wait for a place: such a caller is to end its own, which
- * was a spare one. */
+/* True for as many callers as requests wait for a place, of this pool's or of those that it shares:
+ * such a caller is to end its own, which was a spare one. */
 bool http_pool_is_wanted(struct http_pool *p);
 
 struct http_response;
@@ -101,8 +116,9 @@ struct http_request {
     int (*on_data)(void *ctx, const void *data, size_t len, struct error *err);
     void *ctx;
 
-    bool spare; /* only while a quarter of the pool's places is free and nobody waits; else ERR_BUSY
-                 */
+    /* Only while a quarter of the pool's places is free, and of those that it shares, and nobody
+     * waits; else ERR_BUSY. */
+    bool spare;
     /* Monotonic; when it has not ended by then ERR_TIMEOUT, or ERR_BUSY when there was no place for
      * it. 0 = none. */
     uint64_t deadline_ms;

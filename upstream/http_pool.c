@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -12,9 +11,7 @@
 #define TIMEOUT_MAX_S 86400u
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 5000u
-#define WAIT_SLICE_MS                                                                              \
-    500u /* how late a request's cancel flag is seen while it waits for a place                    \
-          */
+#define WAIT_SLICE_MS 500u /* how late a request's cancel flag is seen */
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static CURLcode curl_ready = CURLE_FAILED_INIT;
@@ -75,8 +72,9 @@ int http_pool_new(const struct http_options *o, struct http_pool **ret, struct e
     if (!p)
         return err_set(err, ERR_NOMEM, "out of memory for a connection pool");
     pthread_mutex_init(&p->lock, NULL);
-    cond_init_monotonic(&p->freed);
     cond_init_monotonic(&p->cancelling);
+    http_places_init(&p->own, 0, 0);
+    http_places_add(&p->own, p);
     p->max = o->max_connections ? o->max_connections : DEFAULT_CONNECTIONS;
     p->connect_timeout_s = or_default(o->connect_timeout_s, DEFAULT_CONNECT_TIMEOUT_S);
     p->stall_timeout_s = or_default(o->stall_timeout_s, DEFAULT_STALL_TIMEOUT_S);
@@ -104,6 +102,7 @@ void http_pool_free(struct http_pool *p)
 {
     if (!p)
         return;
+    http_places_remove(p);
     while (p->idle && p->n_idle)
         curl_easy_cleanup(p->idle[--p->n_idle]);
     if (p->ca)
@@ -111,7 +110,7 @@ void http_pool_free(struct http_pool *p)
     curl_share_cleanup(p->share);
     for (unsigned i = 0; i < CURL_LOCK_DATA_LAST; i++)
         pthread_mutex_destroy(&p->share_locks[i]);
-    pthread_cond_destroy(&p->freed);
+    http_places_done(&p->own);
     pthread_cond_destroy(&p->cancelling);
     pthread_mutex_destroy(&p->lock);
     free(p->idle);
@@ -122,13 +121,19 @@ void http_pool_free(struct http_pool *p)
     free(p);
 }
 
+void http_pool_join(struct http_pool *p, struct http_places *places)
+{
+    http_places_remove(p);
+    http_places_add(places, p);
+}
+
 void http_pool_cancel(struct http_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->cancelled, true);
-    pthread_cond_broadcast(&p->freed);
     pthread_cond_broadcast(&p->cancelling);
     pthread_mutex_unlock(&p->lock);
+    http_places_wake(p);
 }
 
 uint64_t http_pool_bytes(const struct http_pool *p)
@@ -181,90 +186,22 @@ int http_pool_backoff(struct http_pool *p, unsigned attempt, unsigned asked_s,
     return cancelled ? err_set(err, ERR_CANCELLED, "cancelled") : 0;
 }
 
-static int none_free(const struct http_pool *p, uint64_t waited_ms, struct error *err)
-{
-    return err_set(err, ERR_BUSY,
-                   "no connection became free within %" PRIu64 ".%" PRIu64
-                   " s: all %u are in use (upstreams[].max_connections)",
-                   waited_ms / 1000, waited_ms % 1000 / 100, p->max);
-}
-
-/* Under p->lock. */
-static bool has_spare(const struct http_pool *p)
-{
-    return p->running + 1 + p->max / 4 <= p->max && !p->waiting;
-}
-
-bool http_pool_has_spare(struct http_pool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    bool spare = has_spare(p);
-    pthread_mutex_unlock(&p->lock);
-    return spare;
-}
-
-bool http_pool_is_wanted(struct http_pool *p)
-{
-    unsigned n = atomic_load_explicit(&p->wanted, memory_order_relaxed);
-    while (n)
-        if (atomic_compare_exchange_weak(&p->wanted, &n, n - 1))
-            return true;
-    return false;
-}
-
-/* Under p->lock. Waits for a place, until `end` at most. */
-static void wait_for_place(struct http_pool *p, const atomic_bool *cancel, uint64_t end)
-{
-    uint64_t now;
-    if (p->running < p->max)
-        return;
-    p->waiting++;
-    atomic_fetch_add(&p->wanted, 1);
-    while (p->running >= p->max && !http_pool_is_cancelled(p, cancel) &&
-           (now = clock_monotonic_ms()) < end)
-        cond_wait_until(&p->freed, &p->lock, now + WAIT_SLICE_MS < end ? now + WAIT_SLICE_MS : end);
-    p->waiting--;
-    /* One place less is wanted, unless somebody has given one up for it. */
-    unsigned n = atomic_load(&p->wanted);
-    while (n > p->waiting && !atomic_compare_exchange_weak(&p->wanted, &n, p->waiting)) {
-    }
-}
-
 int http_pool_take_until(struct http_pool *p, bool spare, uint64_t deadline_ms,
                          const atomic_bool *cancel, CURL **ret, struct error *err)
 {
     CURL *curl = NULL;
-    uint64_t start_ms = clock_monotonic_ms(), end_ms = start_ms + p->stall_timeout_s * 1000;
+    uint64_t end_ms = clock_monotonic_ms() + p->stall_timeout_s * 1000;
     if (deadline_ms && deadline_ms < end_ms)
         end_ms = deadline_ms;
-    pthread_mutex_lock(&p->lock);
-    if (spare && !has_spare(p)) {
-        pthread_mutex_unlock(&p->lock);
-        return err_set(err, ERR_BUSY, "no connection is to spare");
-    }
-    wait_for_place(p, cancel, end_ms);
-    bool cancelled = http_pool_is_cancelled(p, cancel);
-    if (cancelled || p->running >= p->max) {
-        pthread_cond_signal(&p->freed); /* the wake-up may have been for another one */
-        pthread_mutex_unlock(&p->lock);
-        return cancelled ? err_set(err, ERR_CANCELLED, "cancelled")
-                         : none_free(p, clock_monotonic_ms() - start_ms, err);
-    }
-    p->running++;
-    if (p->n_idle)
-        curl = p->idle[--p->n_idle];
-    pthread_mutex_unlock(&p->lock);
-
+    if (http_place_take(p, spare, end_ms, cancel, &curl, err) < 0)
+        return -1;
     if (!curl && (curl = curl_easy_init()) &&
         curl_easy_setopt(curl, CURLOPT_SHARE, p->share) != CURLE_OK) {
         curl_easy_cleanup(curl);
         curl = NULL;
     }
     if (!curl) {
-        pthread_mutex_lock(&p->lock);
-        p->running--;
-        pthread_cond_signal(&p->freed);
-        pthread_mutex_unlock(&p->lock);
+        http_place_give(p, NULL);
         return err_set(err, ERR_NOMEM, "out of memory for a connection");
     }
     *ret = curl;
@@ -277,10 +214,5 @@ void http_pool_give(struct http_pool *p, CURL *curl, bool reusable)
         curl_easy_reset(curl); /* forgets the request with its token, keeps the connections */
     else
         curl_easy_cleanup(curl);
-    pthread_mutex_lock(&p->lock);
-    if (reusable)
-        p->idle[p->n_idle++] = curl; /* never more than max handles are out */
-    p->running--;
-    pthread_cond_signal(&p->freed);
-    pthread_mutex_unlock(&p->lock);
+    http_place_give(p, reusable ? curl : NULL);
 }

@@ -35,6 +35,37 @@ int http_ca_read(const struct http_pool *p, struct http_ca **ret, struct error *
 struct http_ca *http_ca_take(struct http_pool *p);
 void http_ca_give(struct http_pool *p, struct http_ca *ca);
 
+/* ---- places (http_places.c) ------------------------------------------------------------------ */
+
+struct http_waiter;
+
+/* Each pool has its own, without a bound, until it joins others. A pool may always have `share`
+ * places, whatever the others do, so that an upstream that hangs takes nobody else's last ones. */
+struct http_places {
+    pthread_mutex_t lock; /* guards: all here, and of each pool what is said to be */
+    unsigned max, share;
+    unsigned taken;           /* exchanges that run */
+    unsigned reserved;        /* free ones that are kept for pools below their share */
+    unsigned idle;            /* handles of all pools that are kept for their next use */
+    unsigned blocked;         /* who waits for a common place */
+    atomic_uint wanted;       /* common places that holders of spare ones are to give up; changed
+                                 under the lock, looked at without */
+    struct http_waiter *line; /* in order of arrival */
+    struct http_pool *pools;
+    pthread_cond_t closed; /* a pool's closing went down */
+};
+/* max: 0 = no bound. For n_pools that will be added; 0 = nothing is reserved. */
+void http_places_init(struct http_places *s, unsigned max, unsigned n_pools);
+void http_places_done(struct http_places *s);
+void http_places_add(struct http_places *s, struct http_pool *p);
+void http_places_remove(struct http_pool *p);
+/* Those who wait look at whether they are cancelled. */
+void http_places_wake(struct http_pool *p);
+/* With a used handle where there is one, else *ret is left as it is. */
+int http_place_take(struct http_pool *p, bool spare, uint64_t end_ms, const atomic_bool *cancel,
+                    CURL **ret, struct error *err);
+void http_place_give(struct http_pool *p, CURL *reusable);
+
 /* ---- the pool (http_pool.c) ------------------------------------------------------------------ */
 
 struct http_pool {
@@ -50,15 +81,21 @@ struct http_pool {
     CURLSH *share;
     pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST]; /* guards: what libcurl keeps in share */
 
-    pthread_mutex_t lock; /* guards: running, waiting, idle, n_idle, ca, ca_looked_ms, ca's refs */
+    pthread_mutex_t lock; /* guards: ca, ca_looked_ms, ca's refs */
     struct http_ca *ca;   /* NULL = no ca_file */
     uint64_t ca_looked_ms;
-    pthread_cond_t freed;      /* running went down, or cancelled */
     pthread_cond_t cancelling; /* cancelled */
-    unsigned running, waiting, max;
-    atomic_uint wanted; /* places that holders of spare ones are to give up */
+
+    unsigned max;
+    struct http_places own, *places;
+    /* Under places->lock: */
+    struct http_pool *next;
+    unsigned running;
+    unsigned blocked;   /* who waits for one of this pool's places */
+    atomic_uint wanted; /* places of this pool, as those of all */
     CURL **idle;        /* handles keep their connections between uses */
     unsigned n_idle;
+    unsigned closing; /* handles that are closed to make room for another pool's */
 };
 
 bool http_pool_is_cancelled(const struct http_pool *p, const atomic_bool *cancel);

@@ -37,6 +37,20 @@ struct limiter *upstreams_limiter_of(struct upstreams *u, const struct config_up
     return own ? own : u->limiter;
 }
 
+static struct http_pool *pool_of(struct upstreams *u, size_t i)
+{
+    return u->mirrors[i] ? oci_pool(mirror_oci(u->mirrors[i])) : hub_pool(u->hubs[i]);
+}
+
+static int share_places(struct upstreams *u, const struct config *c, struct error *err)
+{
+    if (http_places_new(c->max_upstream_connections, (unsigned)u->n, &u->places, err) < 0)
+        return -1;
+    for (size_t i = 0; i < u->n; i++)
+        http_pool_join(pool_of(u, i), u->places);
+    return 0;
+}
+
 int upstreams_new(const struct config *c, struct store *s, struct upstreams **ret,
                   struct error *err)
 {
@@ -62,17 +76,14 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
                  : hub_new(&c->upstreams[i], &u->hubs[i], err);
         u->n += rc == 0;
     }
+    if (rc == 0)
+        rc = share_places(u, c, err);
     if (rc < 0) {
         upstreams_free(u);
         return -1;
     }
     *ret = u;
     return 0;
-}
-
-static struct http_pool *pool_of(struct upstreams *u, size_t i)
-{
-    return u->mirrors[i] ? oci_pool(mirror_oci(u->mirrors[i])) : hub_pool(u->hubs[i]);
 }
 
 void upstreams_stop(struct upstreams *u)
@@ -99,6 +110,7 @@ void upstreams_free(struct upstreams *u)
     }
     free(u->hubs);
     free(u->mirrors);
+    http_places_free(u->places);
     free_limiters(u);
     free(u);
 }
@@ -364,6 +376,11 @@ void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret)
                                    .errors = http_pool_errors(p)};
     if (u->mirrors[i])
         oci_breaker_stats(mirror_oci(u->mirrors[i]), &ret->breaker);
+}
+
+unsigned upstreams_connections(struct upstreams *u)
+{
+    return http_places_taken(u->places);
 }
 
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)

@@ -103,6 +103,8 @@ struct upstream_stats {
 };
 size_t upstreams_count(const struct upstreams *u);
 void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
+/* Requests that run, to all of them. */
+unsigned upstreams_connections(struct upstreams *u);
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret);
 /* See transfers_on_end(). Set before the first request. */
 void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx);

@@ -15,9 +15,10 @@ struct upstreams {
     /* hubs[i] or mirrors[i] belongs to config->upstreams[i]; the other is NULL */
     struct hub **hubs;
     struct mirror **mirrors;
-    size_t n;                  /* of those that are made */
-    struct limiter *limiter;   /* of all upstreams; NULL = no limit */
-    struct limiter **limiters; /* limiters[i] belongs to config->upstreams[i]; NULL = none */
+    size_t n;                   /* of those that are made */
+    struct http_places *places; /* of all upstreams together */
+    struct limiter *limiter;    /* of all upstreams; NULL = no limit */
+    struct limiter **limiters;  /* limiters[i] belongs to config->upstreams[i]; NULL = none */
 };
 
 /* NULL: a local repository, or one of an upstream of the other kind. */

@@ -36,6 +36,7 @@ Test(values, defaults)
     cr_assert_str_eq(c->log_level, "info");
     cr_assert_eq(c->max_clients, 4096);
     cr_assert_eq(c->max_transfers, 16);
+    cr_assert_eq(c->max_upstream_connections, 256);
     cr_assert_eq(c->free_floor_percent, 5);
     cr_assert_eq(c->drain_s, 30);
     cr_assert_eq(c->client_timeout_s, 60);
@@ -356,6 +357,7 @@ Test(values, each_number_has_its_limits)
     } cases[] = {
         {"\"limits\":{\"clients\":%s}", 1, 100000, false},
         {"\"limits\":{\"transfers\":%s}", 1, 1024, false},
+        {"\"limits\":{\"upstream_connections\":%s}", 1, 4096, false},
         {"\"limits\":{\"free_percent\":%s}", 0, 100, false},
         {"\"limits\":{\"uploads\":%s}", 1, 1000000, false},
         {"\"limits\":{\"manifest\":%s}", 1024, 67108864, false},

@@ -274,6 +274,12 @@ void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret)
     *ret = (struct upstream_stats){.prefix = "hf", .bytes = 11, .requests = 22, .errors = 33};
 }
 
+unsigned upstreams_connections(struct upstreams *u)
+{
+    (void)u;
+    return 9;
+}
+
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)
 {
     (void)u;

@@ -12,6 +12,7 @@
 static struct config_upstream upstream = {.prefix = "hf"};
 static struct config config = {.listen_host = "127.0.0.1",
                                .max_clients = 100,
+                               .max_upstream_connections = 256,
                                .client_timeout_s = 30,
                                .uploads_expire_s = 60,
                                .max_manifest = 4 << 20,

@@ -638,6 +638,8 @@ Test(http, health_and_metrics)
         "weighbridge_upstream_bytes_total{upstream=\"hf\"} 11\n",
         "weighbridge_upstream_requests_total{upstream=\"hf\"} 22\n",
         "weighbridge_upstream_errors_total{upstream=\"hf\"} 33\n",
+        "weighbridge_upstream_connections 9\n",
+        "weighbridge_upstream_connections_max 256\n",
         "weighbridge_transfers_running 1\n",
         "weighbridge_transfer_readers 2\n",
         "weighbridge_verification_failures_total 44\n",
