@@ -4,10 +4,12 @@ come from a registry; docs/testing.md lists them all. Sizes and times are scaled
 is the order of events, and how often the upstream was asked."""
 
 import contextlib
+import hashlib
 import http.client
 import os
 import re
 import resource
+import socket
 import threading
 import time
 import unittest
@@ -18,6 +20,45 @@ from harness import ROOT
 from mirror_case import PASSWORD, PREFIX, REPO, USER, MirrorCase, Noise
 
 LAG = 512 * KIB  # what may be on its way between the upstream and a client
+
+
+class Drip:
+    """A client that takes one byte a second out of its socket, which holds little more."""
+
+    def __init__(self, wb, name, digest):
+        host, port = wb.host.rsplit(":", 1)
+        self.sock = socket.socket()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sock.settimeout(PATIENCE_S)
+        self.sock.connect((host, int(port)))
+        self.sock.sendall(f"GET /v2/{name}/blobs/{digest} HTTP/1.1\r\nHost: {wb.host}\r\n"
+                          "Connection: close\r\n\r\n".encode())
+        self.got = self.sock.recv(1)  # there is an answer
+        self.ended = threading.Event()
+        self.slowly = 0  # bytes, until it reads on
+        self.thread = threading.Thread(target=self.drip, daemon=True)
+        self.thread.start()
+
+    def drip(self):
+        while not self.ended.wait(1):
+            self.got += self.sock.recv(1)
+
+    def finish(self):
+        """(status, Content-Length, length, digest) after reading on as fast as it comes."""
+        self.ended.set()
+        self.thread.join()
+        self.slowly = len(self.got)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * MIB)
+        while b"\r\n\r\n" not in self.got:
+            self.got += self.sock.recv(4096)
+        head, body = self.got.split(b"\r\n\r\n", 1)
+        digest, received = hashlib.sha256(body), len(body)
+        while piece := self.sock.recv(MIB):
+            digest.update(piece)
+            received += len(piece)
+        self.sock.close()
+        length = re.search(rb"\r\ncontent-length: (\d+)", head, re.I)[1]
+        return int(head.split()[1]), int(length), received, "sha256:" + digest.hexdigest()
 
 
 class PeerBugs(MirrorCase):
@@ -213,6 +254,27 @@ class Coalescing(PeerBugs):
         self.assertTrue(self.held(), "the download has ended, and the first client has not")
         self.whole(slow)
         self.assertEqual(self.gets(), 1)
+
+    def test_peer_bug_18_one_byte_a_second(self):
+        """Nor does one that reads on like that, whether it came first or later."""
+        self.blob, self.digest = self.cold(32 * MIB, "long")
+        hold = self.hold(bytes=MIB, times=1)
+        drips = [Drip(self.wb, f"{PREFIX}/{REPO}", self.digest)]
+        self.assertTrue(hold.wait_held(1))
+        drips.append(Drip(self.wb, f"{PREFIX}/{REPO}", self.digest))
+        self.all_read(2)
+        with in_threads(4, lambda _: self.whole()):
+            self.all_read(6)
+            hold.release()
+        self.until("the download to end", lambda: self.metric(
+            "weighbridge_transfers_running") == 0)
+        self.assertTrue(self.held())
+        self.assertEqual(self.incoming(), [])
+        for drip in drips:
+            status, expected, received, digest = drip.finish()
+            self.assertLess(drip.slowly, 64 * KIB, "they were slow all the while")
+            self.assertEqual((status, received, digest), (200, expected, self.digest))
+        self.assertEqual((self.gets(), self.fetched()), (1, 32 * MIB))
 
     def test_peer_bug_19_a_cold_pull_costs_the_blob_once(self):
         self.registry.reset()
