@@ -108,7 +108,9 @@ static void write_transfers(struct upstreams *u, struct strbuf *to)
     simple(to, "weighbridge_transfer_resumed_bytes_total", "counter",
            "Bytes taken over from partial downloads instead of asked for again.", t.resumed_bytes);
     simple(to, "weighbridge_verification_failures_total", "counter",
-           "Blobs and manifests from upstreams that did not hash to their digest.", t.mismatches);
+           "Blobs and manifests from upstreams that did not hash to their digest, and manifests "
+           "that were not what they were said to be.",
+           t.mismatches);
 }
 
 static int write_store(struct store *s, struct strbuf *to, struct error *err)

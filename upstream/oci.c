@@ -106,9 +106,9 @@ struct http_pool *oci_pool(struct oci *o)
     return o->pool;
 }
 
-uint64_t oci_mismatches(const struct oci *o)
+uint64_t oci_refuted(const struct oci *o)
 {
-    return atomic_load(&o->mismatches);
+    return atomic_load(&o->refuted);
 }
 
 void oci_breaker_stats(struct oci *o, struct breaker_stats *ret)

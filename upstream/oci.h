@@ -29,8 +29,8 @@ struct oci;
 int oci_new(const struct config_upstream *config, struct oci **ret, struct error *err);
 void oci_free(struct oci *o);
 struct http_pool *oci_pool(struct oci *o);
-/* Manifests that did not hash to their digest. */
-uint64_t oci_mismatches(const struct oci *o);
+/* Manifests that did not hash to their digest, or were not of the type they were said to be. */
+uint64_t oci_refuted(const struct oci *o);
 void oci_breaker_stats(struct oci *o, struct breaker_stats *ret);
 
 /* `name` is the upstream's own ("library/alpine"). All the manifest types are always asked for,

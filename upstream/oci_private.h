@@ -24,7 +24,7 @@ struct oci {
     struct http_pool *pool;
     struct oci_auth *auth;
     struct breaker *breaker;
-    atomic_uint_fast64_t mismatches;
+    atomic_uint_fast64_t refuted;
 };
 
 /* ---- asking (oci.c) -------------------------------------------------------------------------- */

@@ -87,7 +87,7 @@ static int check_digest(const struct oci_answer *a, const struct digest *want, c
                    digest_format(want, want_text));
 }
 
-static int check_manifest(const struct oci_answer *a, const struct digest *asked,
+static int check_manifest(struct oci *o, const struct oci_answer *a, const struct digest *asked,
                           struct manifest *ret, struct error *err)
 {
     const struct strbuf *body = http_body(a->r);
@@ -111,7 +111,9 @@ static int check_manifest(const struct oci_answer *a, const struct digest *asked
     struct oci_manifest m = {0};
     if (oci_manifest_parse(is_vague(type) ? NULL : type, body->data, body->len, &m, &why) < 0) {
         oci_broken(a, err, "sent no manifest: %.300s", why.text);
-        if (err && why.code != ERR_INVALID) /* ours, or a type that is known and not done */
+        if (why.code == ERR_INVALID)
+            atomic_fetch_add(&o->refuted, 1);
+        else if (err) /* ours, or a type that is known and not done */
             err->code = why.code;
         return -1;
     }
@@ -162,9 +164,9 @@ static int get_manifest(struct oci *o, const char *name, const char *tag,
     if (status != 200)
         return oci_refusal(o, &a, err);
     struct manifest m = {0};
-    int rc = check_manifest(&a, digest, &m, err);
+    int rc = check_manifest(o, &a, digest, &m, err);
     if (rc < 0 && err && err->code == ERR_DIGEST_MISMATCH)
-        atomic_fetch_add(&o->mismatches, 1);
+        atomic_fetch_add(&o->refuted, 1);
     if (rc > 0)
         *ret = m;
     if (rc > 0 && ret_stale)

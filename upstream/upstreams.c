@@ -388,7 +388,7 @@ void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)
     transfers_stats(u->transfers, ret);
     for (size_t i = 0; i < u->n; i++)
         if (u->mirrors[i])
-            ret->mismatches += oci_mismatches(mirror_oci(u->mirrors[i]));
+            ret->mismatches += oci_refuted(mirror_oci(u->mirrors[i]));
 }
 
 void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx)

@@ -213,6 +213,19 @@ class Liars(MirrorCase):
         self.registry.clear_faults()
         self.pulls(self.other)
 
+    def test_a_manifest_of_another_type(self):
+        """Refused, logged, counted; and the truth is believed after it."""
+        self.registry.fault("media_type", kind="manifest", value=self.repo.add_index({}).media_type)
+        self.assertIn("no manifest", self.fails(502, "UNAVAILABLE"))
+        self.until("it to be logged", lambda: self.wb.log_lines(event="request", status="502"))
+        line, = self.wb.log_lines(event="request", status="502")
+        self.assertIn("sent no manifest", line)
+        self.assertIn("\nweighbridge_verification_failures_total 1\n",
+                      self.wb.get("/metrics")[2].decode())
+        self.registry.clear_faults()
+        self.until("the refusal to be forgotten", lambda: self.get_manifest()[0] == 200)
+        self.pulls(self.image)
+
     def blob_must_fail(self, statuses=(502,)):
         """Refused, or begun and cut short of its length, with nothing but right bytes."""
         connection = http.client.HTTPConnection(self.wb.host, timeout=60)

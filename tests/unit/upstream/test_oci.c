@@ -94,29 +94,33 @@ Test(oci, refuses_a_manifest_that_is_none)
         const char *status, *body;
         enum err_code code;
         const char *text;
+        bool refuted; /* a lie, and counted */
     } cases[] = {
-        {"200 OK", "", ERR_UPSTREAM, "nothing in it"},
-        {"200 OK\r\nContent-Type: text/html", "<html>", ERR_UPSTREAM, "a page (text/html)"},
-        {"200 OK\r\nContent-Type: " OCI_IMAGE_TYPE, "<html>", ERR_UPSTREAM, "sent no manifest"},
-        {"200 OK\r\nContent-Type: " OCI_INDEX_TYPE, MANIFEST, ERR_UPSTREAM, "sent no manifest"},
-        {"200 OK\r\nContent-Type: image/png", MANIFEST, ERR_UNSUPPORTED, "sent no manifest"},
+        {"200 OK", "", ERR_UPSTREAM, "nothing in it", false},
+        {"200 OK\r\nContent-Type: text/html", "<html>", ERR_UPSTREAM, "a page (text/html)", false},
+        {"200 OK\r\nContent-Type: " OCI_IMAGE_TYPE, "<html>", ERR_UPSTREAM, "sent no manifest",
+         true},
+        {"200 OK\r\nContent-Type: " OCI_INDEX_TYPE, MANIFEST, ERR_UPSTREAM, "sent no manifest",
+         true},
+        {"200 OK\r\nContent-Type: image/png", MANIFEST, ERR_UNSUPPORTED, "sent no manifest", false},
         {"200 OK\r\nContent-Type: application/vnd.docker.distribution.manifest.v1+prettyjws", "{}",
-         ERR_UNSUPPORTED, "sent no manifest"},
+         ERR_UNSUPPORTED, "sent no manifest", false},
         {"200 OK\r\nDocker-Content-Digest: " CHILD, MANIFEST, ERR_DIGEST_MISMATCH,
-         "not to its Docker-Content-Digest " CHILD},
+         "not to its Docker-Content-Digest " CHILD, true},
         {"200 OK\r\nDocker-Content-Digest: sha256:zz", MANIFEST, ERR_UPSTREAM,
-         "a Docker-Content-Digest that is none: sha256:zz"},
-        {"203 Hm", MANIFEST, ERR_UPSTREAM, "answered 203"},
-        {"206 Part", MANIFEST, ERR_UPSTREAM, "answered 206"},
-        {"307 Redirect", "", ERR_UPSTREAM, "answered 307 without a Location"},
-        {"307 Redirect\r\nLocation: ftp://h/x", "", ERR_UPSTREAM, "no http or https URL"},
-        {"400 Bad", "not JSON <b>", ERR_UPSTREAM, "answered 400"},
+         "a Docker-Content-Digest that is none: sha256:zz", false},
+        {"203 Hm", MANIFEST, ERR_UPSTREAM, "answered 203", false},
+        {"206 Part", MANIFEST, ERR_UPSTREAM, "answered 206", false},
+        {"307 Redirect", "", ERR_UPSTREAM, "answered 307 without a Location", false},
+        {"307 Redirect\r\nLocation: ftp://h/x", "", ERR_UPSTREAM, "no http or https URL", false},
+        {"400 Bad", "not JSON <b>", ERR_UPSTREAM, "answered 400", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct world *w = world();
         struct manifest m;
         script_reply(w->s, "GET ", cases[i].body, "%s", cases[i].status);
         expect(w, get(w, &m), cases[i].code, cases[i].text);
+        cr_assert_eq(oci_refuted(w->o), cases[i].refuted, "%s", cases[i].status);
         cr_assert_eq(script_count(w->s), 1);
         end(w);
     }
