@@ -35,14 +35,15 @@ static void show_plan(struct progress *p, const struct json *line)
 {
     const char *manifest = json_str(json_get(line, "manifest"));
     const char *warning = json_str(json_get(line, "warning"));
+    uint64_t manifests = number(line, "manifests"), blobs = number(line, "blobs");
     p->missing = number(line, "missing_bytes");
     if (warning)
         fprintf(stderr, "%s: %s\n", p->reference, warning);
     if (!p->quiet)
-        printf("%s: %s, %" PRIu64 " manifests, %" PRIu64 " blobs, %" PRIu64 " bytes, %" PRIu64
+        printf("%s: %s, %" PRIu64 " manifest%s, %" PRIu64 " blob%s, %" PRIu64 " bytes, %" PRIu64
                " to come\n",
-               p->reference, manifest ? manifest : "?", number(line, "manifests"),
-               number(line, "blobs"), number(line, "bytes"), p->missing);
+               p->reference, manifest ? manifest : "?", manifests, manifests == 1 ? "" : "s", blobs,
+               blobs == 1 ? "" : "s", number(line, "bytes"), p->missing);
 }
 
 static void show_blob(const struct progress *p, const struct json *line)

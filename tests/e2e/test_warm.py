@@ -114,7 +114,8 @@ class Warming(MirrorCase):
 
     def test_one_failure_heals(self):
         self.registry.fault("flip", kind="blob", offset=100_000, path=self.layer, times=1)
-        self.warm(f"{PREFIX}/{REPO}:v1")
+        lines, _ = self.warm(f"{PREFIX}/{REPO}:v1")
+        self.assertIn(f"{self.image.digest}, 1 manifest, {len(self.image.blobs)} blobs, ", lines[0])
         self.pulls_blob(self.layer, data=LAYER)
 
     def test_a_child_that_is_gone(self):
