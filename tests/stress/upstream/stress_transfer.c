@@ -66,32 +66,34 @@ static bool send_all(int fd, const void *data, size_t len)
 }
 
 /* Every third answer is bad in its own way until the upstream heals. */
-static void answer(int fd, unsigned object, uint64_t first, bool ranged)
+static void answer(int fd, unsigned object, uint64_t first, uint64_t last, bool ranged)
 {
     unsigned n = atomic_fetch_add(&requests, 1);
     bool bad = !atomic_load(&healed) && n % 3 == 0;
     unsigned how = n / 3 % 4;
-    uint64_t size = size_of(object), until = size;
-    uint64_t flip = UINT64_MAX;
-    if (bad && how == 0)
-        until = first + (size - first) / 2; /* cut */
-    if (bad && how == 1 && size > 10)
-        flip = size / 2;
+    uint64_t size = size_of(object), flip = UINT64_MAX;
     if (bad && how == 2)
         ranged = false; /* ignores the range */
+    if (!ranged) {
+        first = 0;
+        last = size - 1;
+    }
+    uint64_t until = last + 1;
+    if (bad && how == 0)
+        until = first + (until - first) / 2; /* cut */
+    if (bad && how == 1 && size > 10)
+        flip = size / 2;
     char head[300];
     if (bad && how == 3) {
         snprintf(head, sizeof(head), "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
         send_all(fd, head, strlen(head));
         return;
     }
-    if (!ranged)
-        first = 0;
     if (ranged)
         snprintf(head, sizeof(head),
                  "HTTP/1.1 206 Partial\r\nContent-Length: %" PRIu64 "\r\nContent-Range: bytes "
                  "%" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\nConnection: close\r\n\r\n",
-                 size - first, first, size - 1, size);
+                 last + 1 - first, first, last, size);
     else
         snprintf(head, sizeof(head),
                  "HTTP/1.1 200 OK\r\nContent-Length: %" PRIu64 "\r\nConnection: close\r\n\r\n",
@@ -126,9 +128,18 @@ static void *serve_one(void *arg)
             continue;
         unsigned object = (unsigned)strtoul(request + strlen("GET /"), NULL, 10);
         const char *range = strcasestr(request, "\r\nRange: bytes=");
-        uint64_t first = range ? strtoull(range + strlen("\r\nRange: bytes="), NULL, 10) : 0;
-        CHECK(object < OBJECTS && (!range || first < size_of(object)), "%s", request);
-        answer(fd, object, first, range != NULL);
+        CHECK(object < OBJECTS, "%s", request);
+        uint64_t size = size_of(object), first = 0, last = size - 1;
+        char *dash = NULL;
+        if (range) {
+            first = strtoull(range + strlen("\r\nRange: bytes="), &dash, 10);
+            CHECK(*dash == '-' && first < size, "%s", request);
+            if (dash[1] >= '0' && dash[1] <= '9')
+                last = strtoull(dash + 1, NULL, 10);
+            CHECK(first <= last, "%s", request);
+            last = last < size ? last : size - 1;
+        }
+        answer(fd, object, first, last, range != NULL);
         break;
     }
     close(fd);
