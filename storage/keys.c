@@ -51,6 +51,14 @@ struct key key_of_digest(const struct digest *d)
     return k;
 }
 
+struct key key_of_mismatch(const struct digest *d, const struct name_id *repository)
+{
+    struct key k = key_of_digest(d);
+    if (repository)
+        key_put(&k, repository->raw, sizeof(repository->raw));
+    return k;
+}
+
 struct key key_of_repository(const char *repository)
 {
     struct key k = KEY_INIT;

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/strbuf.h"
+#include "storage/lent.h"
 
 #define KEY_MAX 511 /* LMDB's own limit */
 
@@ -33,6 +34,8 @@ void key_put_digest(struct key *k, const struct digest *d);
 size_t key_get_digest(const void *data, size_t len, struct digest *ret);
 
 struct key key_of_digest(const struct digest *d);
+/* repository: NULL = the row that is for everybody */
+struct key key_of_mismatch(const struct digest *d, const struct name_id *repository);
 struct key key_of_repository(const char *repository); /* prefix of its tags, links, manifests */
 struct key key_of_tag(const char *repository, const char *tag);
 struct key key_of_content(const char *repository, const struct digest *d); /* link, manifest */

@@ -127,11 +127,15 @@ int meta_tag_history(struct meta *m, const char *repository, const char *tag, si
 
 /* ---- mismatches ---- */
 
-int meta_mismatch_put(struct meta *m, const struct digest *d, uint64_t until, struct error *err);
-int meta_mismatch_get(struct meta *m, const struct digest *d, uint64_t *ret_until,
+/* One row for everybody, or one for each repository, in one transaction. */
+int meta_mismatch_put(struct meta *m, const struct digest *d, const struct lent *to, uint64_t until,
                       struct error *err);
+/* repository: NULL = the row that is for everybody. */
+int meta_mismatch_get(struct meta *m, const struct digest *d, const struct name_id *repository,
+                      uint64_t *ret_until, struct error *err);
 /* Drops the row soon when it has run out. */
-void meta_mismatch_expire_later(struct meta *m, const struct digest *d);
+void meta_mismatch_expire_later(struct meta *m, const struct digest *d,
+                                const struct name_id *repository);
 
 /* ---- counting and collecting ---- */
 

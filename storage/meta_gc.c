@@ -274,11 +274,12 @@ static int visit_size(void *arg, const MDB_val *k, const MDB_val *v, struct erro
 }
 
 /* Picks rows of one kind and deletes them. */
-static int sweep(struct tidy_ctx *c, enum db db, db_visit *visit, struct error *err)
+static int sweep(struct tidy_ctx *c, enum db db, const struct key *prefix, db_visit *visit,
+                 struct error *err)
 {
-    struct key all = KEY_INIT, k;
+    struct key k;
     strbuf_reset(&c->keys.data);
-    if (db_each(c->m, c->txn, db, &all, NULL, visit, c, err) < 0)
+    if (db_each(c->m, c->txn, db, prefix, NULL, visit, c, err) < 0)
         return -1;
     for (size_t pos = 0; key_list_next(&c->keys, &pos, &k);)
         if (db_delete(c->m, c->txn, db, &k, err) < 0)
@@ -295,9 +296,9 @@ static int tidy(struct tidy_ctx *c, struct error *err)
         return -1;
     if (c->n_used)
         qsort(c->used, c->n_used, sizeof(*c->used), compare_digests);
-    if (sweep(c, DB_COMMITS, visit_commit, err) < 0 ||
-        sweep(c, DB_MISMATCHES, visit_mismatch, err) < 0 ||
-        sweep(c, DB_REFERRERS, visit_told, err) < 0)
+    if (sweep(c, DB_COMMITS, &all, visit_commit, err) < 0 ||
+        sweep(c, DB_MISMATCHES, &all, visit_mismatch, err) < 0 ||
+        sweep(c, DB_REFERRERS, &all, visit_told, err) < 0)
         return -1;
     if (history_sweep(c->m, c->txn, history_now_ms(), err) < 0 ||
         db_each(c->m, c->txn, DB_BLOBS, &all, NULL, visit_size, c, err) < 0)
@@ -324,22 +325,46 @@ int meta_tidy(struct meta *m, struct error *err)
 
 struct mismatch_args {
     struct digest digest;
+    struct lent to;
     uint64_t until;
 };
+
+static const struct name_id *repository_of(const struct mismatch_args *a, unsigned i)
+{
+    return a->to.all ? NULL : &a->to.to[i];
+}
+
+/* Those of this digest that have run out: the repositories may never ask again. */
+static int drop_old_mismatches(struct meta *m, MDB_txn *txn, const struct digest *d,
+                               struct error *err)
+{
+    struct tidy_ctx c = {.m = m, .txn = txn, .now = clock_wall_s(), .keys = KEY_LIST_INIT};
+    struct key prefix = key_of_digest(d);
+    int r = sweep(&c, DB_MISMATCHES, &prefix, visit_mismatch, err);
+    key_list_done(&c.keys);
+    return r;
+}
 
 static int run_mismatch_put(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct mismatch_args *a = arg;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
-    struct key k = key_of_digest(&a->digest);
+    if (drop_old_mismatches(m, txn, &a->digest, err) < 0)
+        return -1;
     number_row_encode(&row, ROW_MISMATCH, a->until);
-    return db_put(m, txn, DB_MISMATCHES, &k, &row, err);
+    for (unsigned i = 0; i < (a->to.all ? 1 : a->to.n); i++) {
+        struct key k = key_of_mismatch(&a->digest, repository_of(a, i));
+        if (db_put(m, txn, DB_MISMATCHES, &k, &row, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
-int meta_mismatch_put(struct meta *m, const struct digest *d, uint64_t until, struct error *err)
+int meta_mismatch_put(struct meta *m, const struct digest *d, const struct lent *to, uint64_t until,
+                      struct error *err)
 {
-    struct mismatch_args a = {.digest = *d, .until = until};
-    return meta_write(m, run_mismatch_put, &a, err);
+    struct mismatch_args a = {.digest = *d, .to = *to, .until = until};
+    return lent_is_empty(to) ? 0 : meta_write(m, run_mismatch_put, &a, err);
 }
 
 /* Looks again: a new mismatch may have moved the end meanwhile. */
@@ -347,7 +372,7 @@ static int run_mismatch_expire(struct meta *m, MDB_txn *txn, void *arg, struct e
 {
     const struct mismatch_args *a = arg;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
-    struct key k = key_of_digest(&a->digest);
+    struct key k = key_of_mismatch(&a->digest, repository_of(a, 0));
     uint64_t until;
     int r = db_get(m, txn, DB_MISMATCHES, &k, &row, err);
     if (r <= 0)
@@ -358,11 +383,15 @@ static int run_mismatch_expire(struct meta *m, MDB_txn *txn, void *arg, struct e
     return db_delete(m, txn, DB_MISMATCHES, &k, err) < 0 ? -1 : 0;
 }
 
-void meta_mismatch_expire_later(struct meta *m, const struct digest *d)
+void meta_mismatch_expire_later(struct meta *m, const struct digest *d,
+                                const struct name_id *repository)
 {
     struct mismatch_args *a = calloc(1, sizeof(*a));
     if (!a)
         return;
     a->digest = *d;
+    a->to.all = !repository;
+    if (repository)
+        a->to.to[0] = *repository;
     meta_write_later(m, run_mismatch_expire, a, free);
 }

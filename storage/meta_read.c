@@ -255,12 +255,12 @@ int meta_commit_files_get(struct meta *m, const char *upstream, const char *repo
     return 1;
 }
 
-int meta_mismatch_get(struct meta *m, const struct digest *d, uint64_t *ret_until,
-                      struct error *err)
+int meta_mismatch_get(struct meta *m, const struct digest *d, const struct name_id *repository,
+                      uint64_t *ret_until, struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
     _cleanup_strbuf_ struct strbuf row = STRBUF_INIT;
-    struct key k = key_of_digest(d);
+    struct key k = key_of_mismatch(d, repository);
     if (meta_read_begin(m, &txn, err) < 0)
         return -1;
     int r = db_get(m, txn, DB_MISMATCHES, &k, &row, err);

@@ -36,9 +36,15 @@ uint64_t partial_usable(const struct store *s, const struct incoming_row *row, u
     return 0;
 }
 
+int partial_lost_to(struct store *s, const struct digest *d, const struct lent *to,
+                    struct error *err)
+{
+    return store_mismatch_put_to(s, d, to, clock_wall_s() + SUSPECT_S, err);
+}
+
 int partial_lost(struct store *s, const struct digest *d, struct error *err)
 {
-    return meta_mismatch_put(s->meta, d, clock_wall_s() + SUSPECT_S, err);
+    return store_mismatch_put(s, d, clock_wall_s() + SUSPECT_S, err);
 }
 
 /* 1 what is there of a download, 0 nothing of use, -1. */

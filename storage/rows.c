@@ -54,6 +54,8 @@ int number_row_decode(enum row_type type, const void *data, size_t len, uint64_t
     return 0;
 }
 
+static const struct name_id no_source;
+
 void incoming_row_encode(struct strbuf *b, const struct incoming_row *row)
 {
     record_put_u64(b, ROW_INCOMING);
@@ -64,10 +66,14 @@ void incoming_row_encode(struct strbuf *b, const struct incoming_row *row)
     record_put_u64(b, row->size);
     record_put_u64(b, row->synced);
     record_put_u64(b, row->created);
-    if (row->kind != INCOMING_UPLOAD)
-        return;
-    record_put_string(b, row->repository);
-    record_put_u64(b, (uint64_t)row->alg);
+    if (row->kind == INCOMING_UPLOAD) {
+        record_put_string(b, row->repository);
+        record_put_u64(b, (uint64_t)row->alg);
+    } else if (row->kind == INCOMING_TRANSFER && !name_id_equal(&row->source, &no_source)) {
+        record_put_bytes(b, row->source.raw, sizeof(row->source.raw));
+        record_put_u64(b, row->lent.all);
+        record_put_bytes(b, row->lent.to, row->lent.all ? 0 : row->lent.n * NAME_ID_SIZE);
+    }
 }
 
 /* The name is used in incoming/: nothing but what we make ourselves. */
@@ -87,6 +93,25 @@ static bool get_upload(struct record_reader *r, struct incoming_row *row)
            repository_is_valid(row->repository);
 }
 
+/* What only transfers have that know their source. */
+static bool get_source(struct record_reader *r, struct incoming_row *row)
+{
+    size_t source_len, len;
+    row->lent.all = r->left == 0;
+    if (row->lent.all)
+        return true;
+    const unsigned char *source = record_get_bytes(r, &source_len);
+    row->lent.all = get_flag(r);
+    const unsigned char *lent = record_get_bytes(r, &len);
+    if (r->damaged || source_len != NAME_ID_SIZE || len % NAME_ID_SIZE ||
+        len > sizeof(row->lent.to) || (row->lent.all && len))
+        return false;
+    memcpy(row->source.raw, source, source_len);
+    memcpy(row->lent.to, lent, len);
+    row->lent.n = (unsigned)(len / NAME_ID_SIZE);
+    return !name_id_equal(&row->source, &no_source);
+}
+
 int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, struct error *err)
 {
     struct incoming_row row = {0};
@@ -98,7 +123,8 @@ int incoming_row_decode(const void *data, size_t len, struct incoming_row *ret, 
     row.size = record_get_u64(&r);
     row.synced = record_get_u64(&r);
     row.created = record_get_u64(&r);
-    if (kind == INCOMING_UPLOAD && !get_upload(&r, &row))
+    if ((kind == INCOMING_UPLOAD && !get_upload(&r, &row)) ||
+        (kind == INCOMING_TRANSFER && !get_source(&r, &row)))
         return damaged(err, "incoming");
     if (!record_end(&r) || !file_is_valid(row.file))
         return damaged(err, "incoming");

@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/strbuf.h"
+#include "storage/lent.h"
 #include "storage/record.h"
 #include "storage/store.h"
 
@@ -54,6 +55,8 @@ struct incoming_row {
     uint64_t created;
     char repository[REPOSITORY_MAX + 1]; /* this and the next only of an upload */
     enum digest_alg alg;                 /* what is hashed while the bytes come */
+    struct name_id source;               /* this and the next only of a transfer that has one */
+    struct lent lent;                    /* of a transfer that has none: all */
 };
 
 #define LINK_ORIGINS_MAX 4

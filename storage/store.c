@@ -440,31 +440,51 @@ bool store_has_failed(struct store *s, struct error *err)
     return meta_has_failed(s->meta, err);
 }
 
-int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, struct error *err)
+int store_mismatch_put_to(struct store *s, const struct digest *d, const struct lent *to,
+                          uint64_t until, struct error *err)
 {
     if (store_check_digest(d, err) < 0)
         return -1;
-    return meta_mismatch_put(s->meta, d, until, err);
+    return meta_mismatch_put(s->meta, d, to, until, err);
 }
 
-uint64_t store_mismatch_left(struct store *s, const struct digest *d)
+int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, struct error *err)
+{
+    return store_mismatch_put_to(s, d, &(struct lent){.all = true}, until, err);
+}
+
+/* What one row says. */
+static uint64_t mismatch_left(struct store *s, const struct digest *d,
+                              const struct name_id *repository)
 {
     uint64_t until = 0, now = clock_wall_s();
-    if (store_check_digest(d, NULL) < 0)
-        return 0;
-    int r = meta_mismatch_get(s->meta, d, &until, NULL);
+    int r = meta_mismatch_get(s->meta, d, repository, &until, NULL);
     /* Not known: refusing a resume is safe, joining a wrong beginning to a right end is not. */
     if (r < 0)
         return 60;
     if (r == 1 && until <= now) {
-        meta_mismatch_expire_later(s->meta, d);
+        meta_mismatch_expire_later(s->meta, d, repository);
         return 0;
     }
     if (r == 1 && until - now > MISMATCH_MAX_S) { /* the clock has been put back since */
+        struct lent to = {.all = !repository, .n = repository != NULL};
+        if (repository)
+            to.to[0] = *repository;
         until = now + MISMATCH_MAX_S;
-        meta_mismatch_put(s->meta, d, until, NULL);
+        meta_mismatch_put(s->meta, d, &to, until, NULL);
     }
     return r == 1 ? until - now : 0;
+}
+
+uint64_t store_mismatch_left(struct store *s, const struct digest *d, const char *repository)
+{
+    struct name_id id;
+    if (store_check_digest(d, NULL) < 0)
+        return 0;
+    if (!name_id_of(repository, "", &id))
+        return 60;
+    uint64_t all = mismatch_left(s, d, NULL), own = mismatch_left(s, d, &id);
+    return all > own ? all : own;
 }
 
 int store_stats(struct store *s, struct store_stats *ret, struct error *err)

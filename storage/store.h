@@ -26,6 +26,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/ref.h"
+#include "storage/lent.h"
 #include "storage/push.h"
 #include "storage/repository.h"
 #include "storage/upload.h"
@@ -71,10 +72,13 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err);
 /* ---- digests that an upstream got wrong ------------------------------------------------------ */
 
 /* Remembers, across restarts, that wrong bytes were sent out for this digest until the given wall
- * clock second, an hour ahead at most: ranges that do not begin at 0 are refused until then. */
+ * clock second, an hour ahead at most: ranges that do not begin at 0 are refused until then. To the
+ * clients of those repositories: all, or those of a list. */
 int store_mismatch_put(struct store *s, const struct digest *d, uint64_t until, struct error *err);
-/* Seconds that are left, 0 when none. */
-uint64_t store_mismatch_left(struct store *s, const struct digest *d);
+int store_mismatch_put_to(struct store *s, const struct digest *d, const struct lent *to,
+                          uint64_t until, struct error *err);
+/* Seconds that are left for this repository's clients, 0 when none. */
+uint64_t store_mismatch_left(struct store *s, const struct digest *d, const char *repository);
 
 /* ---- housekeeping ---------------------------------------------------------------------------- */
 

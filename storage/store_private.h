@@ -46,6 +46,8 @@ uint64_t partial_usable(const struct store *s, const struct incoming_row *row, u
 /* Lost bytes will be fetched again, and may then be other ones: whoever has the first ones must not
  * add the end of the second to them. Call it before the loss can be forgotten. */
 int partial_lost(struct store *s, const struct digest *d, struct error *err);
+int partial_lost_to(struct store *s, const struct digest *d, const struct lent *to,
+                    struct error *err);
 
 /* writer.c */
 bool writer_is_open(struct store *s, const struct digest *d);

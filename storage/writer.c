@@ -26,6 +26,7 @@ struct blob_writer {
     struct blob_writer *next; /* guarded by the store's lock */
     struct staged file;       /* its row's digest stays: others read it, under the store's lock */
     uint64_t resumed;
+    struct lent lent;      /* for the row, once the file is let go */
     struct meta_put *row;  /* being written: whoever opens has an upstream to ask meanwhile */
     bool unallocated;      /* space for the whole is taken before the first byte, too */
     struct extents beyond; /* written behind the first hole */
@@ -107,6 +108,8 @@ static int take_over(struct blob_writer *w, const struct incoming_row *old, stru
     struct store *s = w->file.store;
     memcpy(w->file.row.file, old->file, sizeof(w->file.row.file));
     w->file.row.created = old->created;
+    if (p->length || p->beyond.n)
+        w->lent = old->lent;
     w->file.row.synced = p->length < old->synced ? p->length : old->synced;
     w->resumed = w->file.length = p->length;
     w->beyond = p->beyond;
@@ -118,6 +121,13 @@ static int take_over(struct blob_writer *w, const struct incoming_row *old, stru
     w->sequence = p->sequence;
     memcpy(w->file.row.owner, NO_BOOT, OWNER_BOOT);
     return write_map(w, MAP_WRITTEN, err);
+}
+
+static bool is_of_another_source(const struct incoming_row *a, const struct incoming_row *b)
+{
+    static const struct name_id none;
+    return !name_id_equal(&a->source, &none) && !name_id_equal(&b->source, &none) &&
+           !name_id_equal(&a->source, &b->source);
 }
 
 /* What an earlier writer left. 1 resumed, 0 nothing, -1. */
@@ -136,11 +146,15 @@ static int resume(struct blob_writer *w, const struct incoming_row *old, uint64_
     if (partial_read(s, old, w->file.fd, length, &p, err) < 0)
         return -1;
     *ret_counted = p.length;
-    if (w->file.row.size != old->size && (p.beyond.n || p.length > w->file.row.size)) {
+    struct lent lost = {.all = p.lost};
+    bool is_empty = !p.length && !p.beyond.n;
+    if ((!is_empty && is_of_another_source(&w->file.row, old)) ||
+        (w->file.row.size != old->size && (p.beyond.n || p.length > w->file.row.size))) {
+        lent_add_all(&lost, &old->lent);
         extents_done(&p.beyond);
-        p = (struct partial){.lost = true};
+        p = (struct partial){0};
     }
-    r = p.lost ? partial_lost(s, &w->file.row.digest, err) : 0;
+    r = partial_lost_to(s, &w->file.row.digest, &lost, err);
     if (r == 0)
         r = take_over(w, old, &p, err);
     extents_done(&p.beyond);
@@ -180,6 +194,12 @@ static int prepare(struct blob_writer *w, struct error *err)
 int writer_open(struct store *s, const struct digest *d, uint64_t size, struct blob_writer **ret,
                 struct error *err)
 {
+    return writer_open_from(s, d, size, NULL, ret, err);
+}
+
+int writer_open_from(struct store *s, const struct digest *d, uint64_t size,
+                     const struct name_id *source, struct blob_writer **ret, struct error *err)
+{
     if (store_check_digest(d, err) < 0)
         return -1;
     struct blob_writer *w = calloc(1, sizeof(*w));
@@ -189,6 +209,9 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
     w->file.fd = -1;
     w->file.row = (struct incoming_row){.kind = INCOMING_TRANSFER, .digest = *d, .size = size};
     memcpy(w->file.row.owner, s->owner, sizeof(w->file.row.owner));
+    if (source)
+        w->file.row.source = *source;
+    w->file.row.lent.all = true;
     if (list_writer(w, err) < 0) {
         writer_free(w);
         return -1;
@@ -211,6 +234,16 @@ int writer_open(struct store *s, const struct digest *d, uint64_t size, struct b
 uint64_t writer_resumed(const struct blob_writer *w)
 {
     return w->resumed;
+}
+
+const struct lent *writer_lent(const struct blob_writer *w)
+{
+    return &w->lent;
+}
+
+void writer_set_lent(struct blob_writer *w, const struct lent *lent)
+{
+    w->lent = *lent;
 }
 
 bool writer_resumed_part(const struct blob_writer *w, size_t i, uint64_t *ret_first,
@@ -436,6 +469,7 @@ static void keep_partial(struct blob_writer *w)
     /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
      * then the row keeps the extent it has, and a map says nothing. */
     struct incoming_row row = w->file.row;
+    row.lent = w->lent;
     if (!w->file.sync_failed && settle(w)) {
         row.synced = w->file.length;
         row.owner[0] = '\0';

@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "storage/lent.h"
 
 struct store;
 
@@ -31,6 +32,15 @@ struct blob_writer;
  * nor for space to be allocated: the first write does, and fails where that does. */
 int writer_open(struct store *s, const struct digest *d, uint64_t size, struct blob_writer **ret,
                 struct error *err);
+/* Likewise, of bytes that come from this source: a partial of another one is given up, and those
+ * who were lent of it are noted (store_mismatch_put_to), for nobody vouches for its bytes. NULL, or
+ * a partial that knows no source: as above. */
+int writer_open_from(struct store *s, const struct digest *d, uint64_t size,
+                     const struct name_id *source, struct blob_writer **ret, struct error *err);
+/* Who was lent of what was there when it was opened; and of what is kept when it is closed. A
+ * process that dies before that has lent to all. */
+const struct lent *writer_lent(const struct blob_writer *w);
+void writer_set_lent(struct blob_writer *w, const struct lent *lent);
 /* Contiguous bytes from 0 that were there when it was opened. */
 uint64_t writer_resumed(const struct blob_writer *w);
 /* Bytes [*ret_first, *ret_end) behind them that were there as well, the first part with i = 0;

@@ -73,6 +73,7 @@ static int hub_source_make(struct hub *h, struct link *link, const struct digest
     *ret = (struct transfer_source){
         .upstream = hub_config(h)->prefix,
         .repository = s->link.origin.repo_id,
+        .any_repository = true,
         .pool = hub_pool(h),
         .retries = hub_config(h)->retries,
         .max_connections = hub_config(h)->connections_per_blob,
@@ -134,7 +135,8 @@ static int bytes_gone(const char *repository, const struct digest *d, struct err
  */
 static int refuse_suspect(const struct reader *r, struct error *err)
 {
-    uint64_t left = r->first ? store_mismatch_left(r->upstreams->store, &r->digest) : 0;
+    uint64_t left =
+        r->first ? store_mismatch_left(r->upstreams->store, &r->digest, r->repository) : 0;
     if (!left)
         return 0;
     char text[DIGEST_TEXT_MAX];
@@ -515,6 +517,8 @@ static int wait_for_bytes(struct reader *r, uint64_t offset, uint64_t deadline_m
 static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t len,
                           struct error *err)
 {
+    if (r->transfer && !r->begun && transfer_lend(r->transfer, r->repository, err) < 0)
+        return -1;
     ssize_t n = r->blob      ? blob_read(r->blob, offset, buf, len, err)
                 : is_part(r) ? transfer_read_part(r->transfer, offset, buf, len, err)
                              : transfer_read(r->transfer, offset, buf, len, err);

@@ -165,12 +165,21 @@ void transfer_cancel(struct transfer *x)
 static void suspect(struct transfer *x, const struct error *error)
 {
     pthread_mutex_lock(&x->lock);
-    bool lost = x->through && x->lent;
+    bool lost = x->through && error->code != ERR_DIGEST_MISMATCH;
     pthread_mutex_unlock(&x->lock);
     struct error ignored;
-    if (lost && error->code != ERR_DIGEST_MISMATCH)
-        store_mismatch_put(x->table->store, &x->digest, clock_wall_s() + TRANSFER_MISMATCH_S,
-                           &ignored);
+    if (lost)
+        transfer_note_lent(x, &ignored);
+}
+
+int transfer_note_lent(struct transfer *x, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    x->judged = true;
+    struct lent lent = x->lent;
+    pthread_mutex_unlock(&x->lock);
+    return store_mismatch_put_to(x->table->store, &x->digest, &lent,
+                                 clock_wall_s() + TRANSFER_MISMATCH_S, err);
 }
 
 /* The end, either way: readers first learn of it, then the writer goes (no read is in it any more),
@@ -195,6 +204,8 @@ static void finish(struct transfer *x, struct blob *blob, const struct error *er
         pthread_cond_wait(&x->cond, &x->lock);
     struct blob_writer *writer = TAKE_PTR(x->writer);
     bool keep = !blob && error->code != ERR_DIGEST_MISMATCH && !x->through;
+    if (writer && x->opened)
+        writer_set_lent(writer, &x->lent);
     pthread_mutex_unlock(&x->lock);
     /* Also what was there before and was not looked at yet; an empty partial is not kept. */
     writer_close(writer, keep);

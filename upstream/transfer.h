@@ -14,8 +14,8 @@
  * yet. A byte that is here is never written again, so what was handed out is what is hashed later.
  * So no set of ranges that covers the file can be completed before the match. On a mismatch the
  * bytes are dropped, the readers are cut short, and the store remembers the digest
- * (store_mismatch_put) so that no client resumes into other bytes; the same when bytes that a
- * reader got are given up for another reason.
+ * (store_mismatch_put_to) so that no client of the repositories whose readers got some resumes into
+ * other bytes; the same when bytes that a reader got are given up for another reason.
  *
  * One for a digest: of those who were told different sizes each has a transfer of its own, and so
  * has who joins no other (below); but there is one writer, and the others pass the bytes through
@@ -30,7 +30,8 @@
  *
  * A broken connection resumes by Range from what is written; a 403 of a signed URL is located
  * again; both without end as long as there is progress, and `retries` times without. A partial left
- * by an earlier process is hashed again first, publishing `have` as it goes.
+ * by an earlier process is hashed again first, publishing `have` as it goes. One from another
+ * source is not taken over (writer_open_from): whoever lies would have others begin with its bytes.
  *
  * No room: when the disk is full, below its floor, or fails, the bytes go through a window in
  * memory to the readers and are not kept, the end withheld as always. A reader that falls behind
@@ -83,7 +84,8 @@ struct transfer_source {
     void (*accepted)(void *ctx, const char *sent);
     void (*release)(void *ctx);
     void *ctx;
-    bool alone; /* joins no transfer from another repository: one has just failed */
+    bool any_repository; /* gives the same bytes for a digest in all of them: a Hub */
+    bool alone;          /* joins no transfer from another repository: one has just failed */
 };
 
 struct transfers;
@@ -130,6 +132,10 @@ int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
                   uint64_t deadline_ms, uint64_t *ret_have, struct error *err);
 /* -1 with the reason when its bytes are only passed through, so that the blob will not be held. */
 int transfer_is_kept(struct transfer *x, struct error *err);
+/* Comes before a reader's first bytes: should they turn out wrong, or be given up, the clients of
+ * this repository can not resume. A reader that does not say where it belongs is of all. -1 with
+ * the transfer's error once it has failed. */
+int transfer_lend(struct transfer *x, const char *repository, struct error *err);
 /* Bytes that have been published (offset < have), up to len. Never blocks on the network. */
 ssize_t transfer_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                       struct error *err);

@@ -96,6 +96,7 @@ static int note_partial(struct transfer *x, struct error *err)
     uint64_t resumed = writer_resumed(x->writer), all = resumed, first, end;
     pthread_mutex_lock(&x->lock);
     bool ok = extents_add(&x->here, 0, resumed);
+    lent_add_all(&x->lent, writer_lent(x->writer));
     for (size_t i = 0; ok && writer_resumed_part(x->writer, i, &first, &end); i++) {
         ok = extents_add(&x->here, first, end);
         all += end - first;
@@ -244,15 +245,6 @@ static int receive(struct transfer *x, struct lead *l, struct error *err)
 
 /* ---- the whole of it ---------------------------------------------------------------------- */
 
-/* Whether anybody has got a byte of it: a reader now, or perhaps one of what was there before. */
-static bool was_lent(struct transfer *x)
-{
-    pthread_mutex_lock(&x->lock);
-    bool lent = x->lent;
-    pthread_mutex_unlock(&x->lock);
-    return lent || x->has_partial;
-}
-
 static int verify(struct transfer *x, struct error *err)
 {
     struct digest got;
@@ -264,9 +256,7 @@ static int verify(struct transfer *x, struct error *err)
     /* First make it known, durably: from now on nobody may join a wrong beginning to a right end.
      */
     struct error ignored;
-    int noted = !was_lent(x) ? 0
-                             : store_mismatch_put(x->table->store, &x->digest,
-                                                  clock_wall_s() + TRANSFER_MISMATCH_S, &ignored);
+    int noted = transfer_note_lent(x, &ignored);
     err_set(err, ERR_DIGEST_MISMATCH,
             "the bytes from upstream \"%s\" hash to %s, not to the %s that it promised: nothing of "
             "them is kept%s",
@@ -278,7 +268,12 @@ static int verify(struct transfer *x, struct error *err)
 static int open_writer(struct transfer *x, struct error *err)
 {
     struct blob_writer *w = NULL;
-    if (writer_open(x->table->store, &x->digest, x->size, &w, err) < 0)
+    struct name_id source;
+    const char *repository =
+        x->source.repository && !x->source.any_repository ? x->source.repository : "";
+    if (!name_id_of(x->source.upstream, repository, &source))
+        return err_set(err, ERR_NOMEM, "out of memory for a transfer");
+    if (writer_open_from(x->table->store, &x->digest, x->size, &source, &w, err) < 0)
         return -1;
     pthread_mutex_lock(&x->lock);
     x->writer = w;

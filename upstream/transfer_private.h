@@ -139,7 +139,8 @@ struct transfer {
     char etag[128];      /* its strong validator, "" = none */
     bool contradicted;   /* an answer said: */
     uint64_t said;       /* the blob's size */
-    bool lent;           /* some reader has got a byte */
+    struct lent lent;    /* whose readers have got a byte, of an earlier transfer too */
+    bool judged;         /* lent is being noted: nobody is added before the end */
     struct error broken; /* what stopped everything, from another thread */
     struct http_location location;
     unsigned location_number;
@@ -181,6 +182,8 @@ void transfer_source_release(struct transfer_source *source);
 void transfer_advance(struct transfer *x, enum transfer_state state);
 /* Under x->lock: readers may have everything that is hashed, short of the withheld end. */
 void transfer_publish(struct transfer *x);
+/* Durably: who was lent of it must not resume. Nobody else is lent from here on. */
+int transfer_note_lent(struct transfer *x, struct error *err);
 /* Ends it early. */
 void transfer_cancel(struct transfer *x);
 /* Waits until it has a place among the running ones, or a reader wants something at once. */

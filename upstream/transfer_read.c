@@ -152,6 +152,25 @@ static ssize_t read_file(struct transfer *x, struct blob_writer *w, uint64_t off
     return n;
 }
 
+int transfer_lend(struct transfer *x, const char *repository, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    while (x->judged && x->state < TRANSFER_DONE)
+        pthread_cond_wait(&x->cond, &x->lock);
+    int rc = x->state == TRANSFER_FAILED ? failed(x, err) : 0;
+    if (rc == 0)
+        lent_add(&x->lent, repository);
+    pthread_mutex_unlock(&x->lock);
+    return rc;
+}
+
+/* Under x->lock. */
+static void note_reader(struct transfer *x)
+{
+    if (lent_is_empty(&x->lent))
+        x->lent.all = true;
+}
+
 /* The writer is read without the lock; `reads` keeps it open meanwhile. */
 static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *buf, size_t len,
                           struct error *err)
@@ -167,13 +186,13 @@ static ssize_t read_bytes(struct transfer *x, bool part, uint64_t offset, void *
     if (x->state == TRANSFER_FAILED) {
         n = failed(x, err);
     } else if (len && x->through && (!file || x->closing)) {
-        x->lent = true;
+        note_reader(x);
         n = transfer_window_read(x, offset, buf, len, err);
     } else if (len && !blob) {
         writer = x->writer;
         len = len < file ? len : (size_t)file;
         x->reads++;
-        x->lent = true;
+        note_reader(x);
     }
     pthread_mutex_unlock(&x->lock);
     if (n || !len)

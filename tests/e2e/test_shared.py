@@ -287,6 +287,102 @@ class Strangers(SharedCase):
         self.assertEqual(self.get_blob(digest, repo="evil/x")[0], 404)
         self.assertEqual(self.get_blob(digest, repo="evil/x", method="HEAD")[0], 404)
 
+    def ends(self):
+        self.until("transfers to end", lambda: b"\nweighbridge_transfers_running 0\n" in
+                   self.wb.get("/metrics")[2])
+
+    def is_cut(self, digest, repo, **headers):
+        with self.assertRaises(http.client.IncompleteRead):
+            self.get_blob(digest, repo=repo, **headers)
+        self.ends()
+
+    def resumes(self, digest, data, repo=REPO):
+        status, _, body = self.get_blob(digest, repo=repo, Range="bytes=100000-")
+        self.assertEqual(status, 206, body[:300])
+        self.assertTrue(body == data[100000:])
+
+    def refused(self, digest, repo):
+        status, _, body = self.get_blob(digest, repo=repo, Range="bytes=100000-")
+        self.assertIn("must not be resumed", self.error_text(502, "UNAVAILABLE", status, body))
+
+    def restarts(self):
+        self.assertEqual(self.wb.stop(), 0)
+        self.wb.start()
+
+    def test_ranges_are_refused_only_to_who_got_wrong_bytes(self):
+        digest = self.claims(LAYER, bytes_=LAYER)
+        self.registry.fault("flip", kind="blob", repo="evil/x", path=digest, offset=1000)
+        self.is_cut(digest, "evil/x")
+        self.resumes(digest, LAYER)
+        self.pulls_blob(digest, data=LAYER)
+        for _ in range(2):
+            self.resumes(digest, LAYER)
+            self.refused(digest, "evil/x")
+            self.restarts()
+
+    def test_ranges_are_refused_to_a_victim_that_got_wrong_bytes(self):
+        digest = self.claims(LAYER, bytes_=b"z" * SIZE)
+        hold, evil = self.begins(digest, bytes=2_000_000)
+        victim = self.joins(digest)
+        answer = victim.getresponse()
+        self.assertEqual(len(answer.read(1_000_000)), 1_000_000)
+        self.assertEqual(len(evil.getresponse().read(1000)), 1000)
+        hold.release()
+        with self.assertRaises(http.client.IncompleteRead):
+            answer.read()
+        self.ends()
+        self.pulls_blob(digest, data=LAYER)
+        for repo in (REPO, "evil/x"):
+            self.refused(digest, repo)
+
+    def leaves(self, digest, repo):
+        """A partial of 2 MB, of which clients of the repository got most."""
+        cut = self.registry.fault("cut", kind="blob", repo=repo, path=digest, bytes=2_000_000)
+        self.is_cut(digest, repo)
+        cut.remove()
+        self.assertEqual(len(os.listdir(os.path.join(self.wb.data, "incoming"))), 1)
+
+    def test_nobody_begins_with_the_bytes_of_another(self):
+        for restart in (False, True):
+            with self.subTest(restart=restart):
+                data = LAYER + str(restart).encode()
+                digest = self.claims(data, bytes_=data)
+                flip = self.registry.fault("flip", kind="blob", repo="evil/x", path=digest,
+                                           offset=1000)
+                self.leaves(digest, "evil/x")
+                if restart:
+                    self.restarts()
+                self.pulls_blob(digest, data=data)
+                self.resumes(digest, data)
+                self.refused(digest, "evil/x")
+                flip.remove()
+        self.settled()
+
+    def test_who_began_with_wrong_bytes_goes_on_alone(self):
+        """The list of who got bytes of a partial outlives the process that lent them."""
+        digest = self.claims(LAYER, bytes_=LAYER)
+        flip = self.registry.fault("flip", kind="blob", repo="evil/x", path=digest, offset=1000)
+        self.leaves(digest, "evil/x")
+        flip.remove()
+        self.restarts()
+        self.is_cut(digest, "evil/x", Range="bytes=0-")
+        self.resumes(digest, LAYER)
+        self.refused(digest, "evil/x")
+
+    def test_a_partial_is_resumed_by_its_own(self):
+        digest = self.claims(LAYER)
+        self.leaves(digest, REPO)
+        self.restarts()
+        before = self.registry_bytes()
+        self.resumes(digest, LAYER)
+        self.pulls_blob(digest, data=LAYER)
+        self.assertLess(self.registry_bytes() - before, SIZE - 1_000_000)
+
+    def registry_bytes(self):
+        name = f'weighbridge_upstream_bytes_total{{upstream="{PREFIX}"}}'
+        found = re.search(f"^{re.escape(name)} (\\d+)", self.wb.get("/metrics")[2].decode(), re.M)
+        return int(found[1]) if found else 0
+
     def test_no_conflict_is_told(self):
         digest = self.claims(LAYER, SIZE - 1, b"x" * (SIZE - 1))
         hold, evil = self.begins(digest, bytes=WITHHELD)

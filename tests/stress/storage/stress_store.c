@@ -235,7 +235,7 @@ static void read_item(unsigned w, unsigned i)
         CHECK(files.n == 1 && files.files[0].size == BLOB_SIZE, "files");
         commit_files_done(&files);
     }
-    store_mismatch_left(store, &blob_digests[w][i]);
+    store_mismatch_left(store, &blob_digests[w][i], "any/repository");
     read_names(repo);
 }
 

@@ -84,7 +84,8 @@ static void writer_points(void (*fn)(struct store *s), bool power_cut)
         struct store *s = open_store();
         struct store_stats st;
         cr_assert(is_held(s, &d) == (i >= 2), "%s", points[i]);
-        cr_assert((store_mismatch_left(s, &d) > 0) == (power_cut && i < 2), "%s", points[i]);
+        cr_assert((store_mismatch_left(s, &d, "any/repository") > 0) == (power_cut && i < 2), "%s",
+                  points[i]);
         cr_assert(store_stats(s, &st, NULL) == 0);
         if (i < 2) {
             struct blob_writer *w = NULL;
@@ -181,6 +182,43 @@ Test(crash, foreign_and_forgotten_files_in_incoming)
     store_close(s);
 }
 
+static void do_sourced(struct store *s)
+{
+    struct digest d;
+    struct name_id source;
+    struct lent lent = {0};
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    lent_add(&lent, "reg.test/team/app");
+    if (!name_id_of("reg.test", "team/app", &source) ||
+        writer_open_from(s, &d, 10 * MIB, &source, &w, NULL) < 0 ||
+        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0)
+        _exit(4);
+    writer_set_lent(w, &lent);
+    store_blob_put(s, "small content", 13, &d, NULL);
+}
+
+/* Who was lent bytes is known only of a download that came to an end. */
+Test(crash, nobody_knows_who_was_lent_bytes)
+{
+    struct digest d;
+    struct name_id own, other;
+    struct blob_writer *w = NULL;
+    free(make_bytes(10 * MIB, 9, &d));
+    cr_assert(name_id_of("reg.test", "team/app", &own) && name_id_of("reg.test", "b", &other));
+    run_killed("put.written", do_sourced);
+    struct store *s = open_store();
+    cr_assert(writer_open_from(s, &d, 10 * MIB, &own, &w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 5 * MIB && writer_lent(w)->all);
+    writer_close(w, true);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0);
+    cr_assert(writer_open_from(s, &d, 10 * MIB, &other, &w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 0);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") > 0);
+    writer_close(w, false);
+    store_close(s);
+}
+
 /* What is written behind a hole is in the file's map. */
 static void do_scattered(struct store *s)
 {
@@ -205,7 +243,7 @@ Test(crash, with_holes)
         if (power_cut)
             storage_boot_file = "/dev/null";
         struct store *s = open_store();
-        cr_assert((store_mismatch_left(s, &d) > 0) == power_cut,
+        cr_assert((store_mismatch_left(s, &d, "any/repository") > 0) == power_cut,
                   "bytes of the last MiB may have been read");
         cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
         cr_assert(writer_resumed(w) == 5 * MIB, "%zu", (size_t)writer_resumed(w));
@@ -245,7 +283,7 @@ Test(crash, of_the_power_with_holes)
     run_killed("put.written", do_scattered_and_synced);
     storage_boot_file = "/dev/null";
     struct store *s = open_store();
-    cr_assert(store_mismatch_left(s, &d) > 0);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") > 0);
     cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
     cr_assert(writer_resumed(w) == 5 * MIB);
     cr_assert(writer_resumed_part(w, 0, &first, &end));
@@ -279,11 +317,12 @@ Test(crash, a_partial_whose_file_is_gone)
             store_close(s);
             s = open_store();
         } else {
-            cr_assert(store_mismatch_left(s, &d) == 0, "kept, so nothing is lost");
+            cr_assert(store_mismatch_left(s, &d, "any/repository") == 0,
+                      "kept, so nothing is lost");
             cr_assert(writer_open(s, &d, 1000, &w, NULL) == 0);
             writer_close(w, false);
         }
-        cr_assert(store_mismatch_left(s, &d) > 0);
+        cr_assert(store_mismatch_left(s, &d, "any/repository") > 0);
     }
     store_close(s);
     free(bytes);

@@ -406,7 +406,7 @@ static void use_all(struct store *s)
     checked(store_repository_get(s, "hf/a/b", &row, &err), &err);
     if (checked(store_commit_files_get(s, "hf", "A/b", COMMIT_A, &files, &err), &err) == 1)
         commit_files_done(&files);
-    store_mismatch_left(s, &held);
+    store_mismatch_left(s, &held, "any/repository");
     use_upload(s);
     checked(store_stats(s, &st, &err), &err);
 }

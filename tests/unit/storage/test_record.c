@@ -126,6 +126,21 @@ Test(record, rows_are_whole_or_damaged)
     ASSERT_ONLY_WHOLE(incoming_row_decode(b.data, len, &in2, &err));
     cr_assert(in2.size == WRITER_SIZE_UNKNOWN && in2.synced == 5);
 
+    cr_assert(in2.lent.all, "nobody knows");
+
+    strbuf_reset(&b);
+    cr_assert(name_id_of("hub", "team/app", &in.source));
+    lent_add(&in.lent, "hub/team/app");
+    lent_add(&in.lent, "hub/team/other");
+    incoming_row_encode(&b, &in);
+    for (size_t cut = 0; cut <= b.len; cut++) {
+        int r = incoming_row_decode(b.data, cut, &in2, &err);
+        /* without its end it is a row as they were before there were sources */
+        cr_assert((r == 0) == (cut == b.len || (r == 0 && in2.lent.all)), "cut at %zu", cut);
+    }
+    cr_assert(name_id_equal(&in2.source, &in.source) && in2.lent.n == 2 && !in2.lent.all);
+    cr_assert(memcmp(in2.lent.to, in.lent.to, 2 * sizeof(in.lent.to[0])) == 0);
+
     strbuf_reset(&b);
     struct link_row link = {.size = 7,
                             .n_origins = 2,

@@ -211,19 +211,71 @@ Test(store, mismatches_are_remembered_and_run_out)
 {
     struct store *s = open_store();
     struct digest d = digest_of_text("a"), other = digest_of_text("b");
-    cr_assert(store_mismatch_left(s, &d) == 0);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0);
     cr_assert(store_mismatch_put(s, &d, clock_wall_s() + 600, NULL) == 0);
     cr_assert(store_mismatch_put(s, &other, clock_wall_s(), NULL) == 0);
     store_close(s);
     s = open_store();
-    uint64_t left = store_mismatch_left(s, &d);
+    uint64_t left = store_mismatch_left(s, &d, "any/repository");
     cr_assert(left > 500 && left <= 600);
-    cr_assert(store_mismatch_left(s, &other) == 0);
+    cr_assert(store_mismatch_left(s, &other, "any/repository") == 0);
     /* noted when the clock was years ahead */
     cr_assert(store_mismatch_put(s, &d, clock_wall_s() + 100000000, NULL) == 0);
-    left = store_mismatch_left(s, &d);
+    left = store_mismatch_left(s, &d, "any/repository");
     cr_assert(left > 0 && left <= 3600);
     store_close(s);
+}
+
+Test(store, mismatches_of_some_repositories)
+{
+    struct store *s = open_store();
+    struct digest d = digest_of_text("a"), other = digest_of_text("b");
+    struct lent to = {0};
+    cr_assert(store_mismatch_put_to(s, &d, &to, clock_wall_s() + 600, NULL) == 0);
+    for (int i = 0; i < 3; i++) {
+        lent_add(&to, "evil/x");
+        lent_add(&to, "evil/y");
+    }
+    cr_assert(to.n == 2 && !to.all);
+    cr_assert(store_mismatch_put_to(s, &d, &to, clock_wall_s() + 600, NULL) == 0);
+    store_close(s);
+    s = open_store();
+    cr_assert(store_mismatch_left(s, &d, "evil/x") > 500);
+    cr_assert(store_mismatch_left(s, &d, "evil/y") > 500);
+    cr_assert(store_mismatch_left(s, &d, "evil/z") == 0);
+    cr_assert(store_mismatch_left(s, &d, "team/app") == 0);
+    cr_assert(store_mismatch_left(s, &other, "evil/x") == 0);
+    /* noted when the clock was years ahead */
+    cr_assert(store_mismatch_put_to(s, &d, &to, clock_wall_s() + 100000000, NULL) == 0);
+    uint64_t left = store_mismatch_left(s, &d, "evil/x");
+    cr_assert(left > 600 && left <= 3600);
+    cr_assert(store_mismatch_left(s, &d, "team/app") == 0);
+    /* ran out for one, and not for all */
+    cr_assert(store_mismatch_put_to(s, &d, &to, clock_wall_s(), NULL) == 0);
+    cr_assert(store_mismatch_left(s, &d, "evil/x") == 0);
+    cr_assert(store_mismatch_put(s, &d, clock_wall_s() + 600, NULL) == 0);
+    cr_assert(store_mismatch_left(s, &d, "evil/x") > 500);
+    cr_assert(store_mismatch_left(s, &d, "team/app") > 500);
+    store_close(s);
+}
+
+Test(store, too_many_repositories_are_all)
+{
+    struct lent to = {0}, more = {0};
+    char name[40];
+    for (unsigned i = 0; i < LENT_MAX; i++) {
+        snprintf(name, sizeof(name), "team/%u", i);
+        lent_add(&to, name);
+        cr_assert(to.n == i + 1 && !to.all);
+    }
+    lent_add_all(&more, &to);
+    lent_add_all(&more, &to);
+    cr_assert(more.n == LENT_MAX && !more.all);
+    lent_add(&more, "one/more");
+    cr_assert(more.all && !more.n && !lent_is_empty(&more));
+    lent_add(&more, "another/one");
+    lent_add_all(&to, &more);
+    cr_assert(to.all && !to.n);
 }
 
 static unsigned own_fds(void)

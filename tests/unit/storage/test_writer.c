@@ -246,7 +246,7 @@ Test(writer, close_and_resume_with_holes)
         write_range(w, bytes, 0, MIB, MIB);
         writer_close(w, true);
     }
-    cr_assert(store_mismatch_left(s, &d) == 0, "nothing was lost");
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0, "nothing was lost");
     w = open_writer(s, &d, len);
     cr_assert(writer_read(w, 3 * MIB, got, 2 * MIB, NULL) == (ssize_t)(2 * MIB));
     cr_assert(memcmp(got, bytes + 3 * MIB, 2 * MIB) == 0);
@@ -314,6 +314,75 @@ Test(writer, damaged_maps)
     free(bytes);
 }
 
+static struct blob_writer *open_from(struct store *s, const struct digest *d, uint64_t size,
+                                     const char *repository)
+{
+    struct error err = ERROR_INIT;
+    struct blob_writer *w = NULL;
+    struct name_id source;
+    cr_assert(name_id_of("reg.test", repository, &source));
+    cr_assert(writer_open_from(s, d, size, &source, &w, &err) == 0, "%s", err.text);
+    return w;
+}
+
+Test(writer, a_partial_of_another_source)
+{
+    struct store *s = open_store();
+    struct digest d;
+    struct lent lent = {0};
+    unsigned char *bytes = make_bytes(3 * MIB, 5, &d);
+    lent_add(&lent, "reg.test/evil/x");
+    struct blob_writer *w = open_from(s, &d, 3 * MIB, "evil/x");
+    cr_assert(lent_is_empty(writer_lent(w)));
+    write_range(w, bytes, 0, MIB, MIB);
+    write_range(w, bytes, 2 * MIB, 3 * MIB, MIB);
+    writer_set_lent(w, &lent);
+    writer_close(w, true);
+    store_close(s);
+    s = open_store();
+    for (int i = 0; i < 2; i++) { /* its own goes on, and the list stays */
+        w = open_from(s, &d, 3 * MIB, "evil/x");
+        expect_parts(w, MIB, (uint64_t[]){2 * MIB, 3 * MIB}, 1);
+        cr_assert(writer_lent(w)->n == 1 && !writer_lent(w)->all);
+        writer_close(w, true);
+    }
+    cr_assert(store_mismatch_left(s, &d, "reg.test/evil/x") == 0);
+    w = open_from(s, &d, 3 * MIB, "team/app");
+    expect_parts(w, 0, NULL, 0);
+    cr_assert(lent_is_empty(writer_lent(w)));
+    cr_assert(store_mismatch_left(s, &d, "reg.test/evil/x") > 0);
+    cr_assert(store_mismatch_left(s, &d, "reg.test/team/app") == 0);
+    struct store_stats st;
+    cr_assert(store_stats(s, &st, NULL) == 0 && st.partials == 1 && st.partial_bytes == 0);
+    write_range(w, bytes, 0, 3 * MIB, MIB);
+    cr_assert(writer_commit(w, 3 * MIB, NULL) == 0);
+    writer_close(w, false);
+    assert_blob(s, &d, bytes, 3 * MIB);
+    store_close(s);
+    free(bytes);
+}
+
+/* As rows were before there were sources. */
+Test(writer, a_partial_of_no_known_source)
+{
+    struct store *s = open_store();
+    struct digest d;
+    unsigned char *bytes = make_bytes(3 * MIB, 5, &d);
+    struct blob_writer *w = open_writer(s, &d, 3 * MIB);
+    write_range(w, bytes, 0, MIB, MIB);
+    writer_close(w, true);
+    w = open_from(s, &d, 3 * MIB, "team/app");
+    expect_parts(w, MIB, NULL, 0);
+    cr_assert(writer_lent(w)->all);
+    writer_close(w, true);
+    w = open_from(s, &d, 3 * MIB, "evil/x");
+    expect_parts(w, 0, NULL, 0);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") > 0);
+    writer_close(w, false);
+    store_close(s);
+    free(bytes);
+}
+
 Test(writer, a_partial_of_another_size)
 {
     struct store *s = open_store();
@@ -325,7 +394,7 @@ Test(writer, a_partial_of_another_size)
     writer_close(w, true);
     w = open_writer(s, &d, 3 * MIB - 1);
     expect_parts(w, 0, NULL, 0);
-    cr_assert(store_mismatch_left(s, &d) > 0);
+    cr_assert(store_mismatch_left(s, &d, "any/repository") > 0);
     write_range(w, bytes, 0, 7, 7);
     writer_close(w, true);
     w = open_writer(s, &d, 3 * MIB);

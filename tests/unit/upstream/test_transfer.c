@@ -305,6 +305,50 @@ static void leave_partial(struct world *w, size_t len)
     writer_close(writer, true);
 }
 
+static void leave_partial_from(struct world *w, size_t len, const char *repository)
+{
+    struct error err = ERROR_INIT;
+    struct blob_writer *writer = NULL;
+    struct name_id source;
+    cr_assert(name_id_of("test", repository, &source));
+    cr_assert_eq(writer_open_from(w->store, &w->digest, strlen(body), &source, &writer, &err), 0);
+    cr_assert_eq(writer_write(writer, body, len, 0, &err), 0, "%s", err.text);
+    writer_close(writer, true);
+}
+
+/* A Hub has one object for a digest, whatever repository it is asked for in; of a registry, each
+ * repository may have something else. */
+Test(transfer, goes_on_with_what_the_same_source_left, .timeout = 60)
+{
+    for (int hub = 0; hub < 2; hub++) {
+        struct world w;
+        struct error err = ERROR_INIT;
+        struct transfer_stats stats;
+        struct transfer *x = NULL;
+        uint64_t have;
+        world_new(&w);
+        struct script *s = script_start();
+        aim_at(&w, script_url(s, "/x"));
+        leave_partial_from(&w, 5, hub ? "" : "a");
+        script_reply(s, "GET /x ", hub ? body + 5 : body, "%s",
+                     hub ? "206 Partial Content\r\nContent-Range: bytes 5-18/19" : "200 OK");
+        struct transfer_source source = {.upstream = "test",
+                                         .repository = "b",
+                                         .any_repository = hub,
+                                         .pool = w.pool,
+                                         .locate = locate,
+                                         .ctx = &w};
+        cr_assert_eq(transfer_join(w.transfers, &w.digest, strlen(body), &source, &x, &err), 0);
+        cr_assert_eq(transfer_wait(x, UINT64_MAX, TRANSFER_DONE, CLOCK_FOREVER, &have, &err), 1,
+                     "%s", err.text);
+        transfer_unref(x);
+        transfers_stats(w.transfers, &stats);
+        cr_assert_eq(stats.resumed_bytes, hub ? 5 : 0);
+        script_stop(s);
+        world_free(&w);
+    }
+}
+
 /* From the moment that readers are let in, what is here is known to be here: or else it would be
  * fetched for them, and written over bytes that were hashed already. */
 Test(transfer, a_partial_is_known_before_readers_come, .timeout = 60)
