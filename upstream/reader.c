@@ -73,7 +73,6 @@ static int hub_source_make(struct hub *h, struct link *link, const struct digest
     *ret = (struct transfer_source){
         .upstream = hub_config(h)->prefix,
         .repository = s->link.origin.repo_id,
-        .any_repository = true,
         .pool = hub_pool(h),
         .retries = hub_config(h)->retries,
         .max_connections = hub_config(h)->connections_per_blob,

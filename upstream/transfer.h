@@ -84,8 +84,7 @@ struct transfer_source {
     void (*accepted)(void *ctx, const char *sent);
     void (*release)(void *ctx);
     void *ctx;
-    bool any_repository; /* gives the same bytes for a digest in all of them: a Hub */
-    bool alone;          /* joins no transfer from another repository: one has just failed */
+    bool alone; /* joins no transfer from another repository: one has just failed */
 };
 
 struct transfers;

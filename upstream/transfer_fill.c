@@ -269,9 +269,7 @@ static int open_writer(struct transfer *x, struct error *err)
 {
     struct blob_writer *w = NULL;
     struct name_id source;
-    const char *repository =
-        x->source.repository && !x->source.any_repository ? x->source.repository : "";
-    if (!name_id_of(x->source.upstream, repository, &source))
+    if (!name_id_of(x->source.upstream, "", &source))
         return err_set(err, ERR_NOMEM, "out of memory for a transfer");
     if (writer_open_from(x->table->store, &x->digest, x->size, &source, &w, err) < 0)
         return -1;

@@ -342,21 +342,42 @@ class Strangers(SharedCase):
         cut.remove()
         self.assertEqual(len(os.listdir(os.path.join(self.wb.data, "incoming"))), 1)
 
-    def test_nobody_begins_with_the_bytes_of_another(self):
+    def test_nobody_begins_with_the_bytes_of_another_upstream(self):
+        far = self.make_registry()
+        evil = far.add_repo("evil/x")
+        self.wb = self.mirror(root={"upstreams": [
+            self.upstream(), self.upstream(prefix="far.test", url=far.url)]})
         for restart in (False, True):
             with self.subTest(restart=restart):
                 data = LAYER + str(restart).encode()
-                digest = self.claims(data, bytes_=data)
-                flip = self.registry.fault("flip", kind="blob", repo="evil/x", path=digest,
-                                           offset=1000)
-                self.leaves(digest, "evil/x")
+                digest = self.claims(data)
+                evil.add_image([data], tag="v1")
+                self.assertEqual(self.wb.get("/v2/far.test/evil/x/manifests/v1")[0], 200)
+                far.fault("flip", kind="blob", path=digest, offset=1000, times=1)
+                far.fault("cut", kind="blob", path=digest, bytes=2_000_000, times=2)
+                with self.assertRaises(http.client.IncompleteRead):
+                    self.wb.get(f"/v2/far.test/evil/x/blobs/{digest}")
+                self.ends()
                 if restart:
                     self.restarts()
                 self.pulls_blob(digest, data=data)
                 self.resumes(digest, data)
-                self.refused(digest, "evil/x")
-                flip.remove()
+                status, _, body = self.wb.get(f"/v2/far.test/evil/x/blobs/{digest}",
+                                              {"Range": "bytes=100000-"})
+                self.assertIn("must not be resumed",
+                              self.error_text(502, "UNAVAILABLE", status, body))
         self.settled()
+
+    def test_a_partial_is_resumed_for_any_repository_of_its_upstream(self):
+        """Images of one registry share layers; a restart must not cost what one of them had."""
+        digest = self.claims(LAYER, bytes_=LAYER)
+        self.leaves(digest, "evil/x")
+        self.restarts()
+        before = self.registry_bytes()
+        self.resumes(digest, LAYER)
+        self.pulls_blob(digest, data=LAYER)
+        self.assertLess(self.registry_bytes() - before, SIZE - 1_000_000)
+        self.resumes(digest, LAYER, repo="evil/x")
 
     def test_who_began_with_wrong_bytes_goes_on_alone(self):
         """The list of who got bytes of a partial outlives the process that lent them."""

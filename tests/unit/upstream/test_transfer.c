@@ -305,22 +305,22 @@ static void leave_partial(struct world *w, size_t len)
     writer_close(writer, true);
 }
 
-static void leave_partial_from(struct world *w, size_t len, const char *repository)
+static void leave_partial_from(struct world *w, size_t len, const char *upstream)
 {
     struct error err = ERROR_INIT;
     struct blob_writer *writer = NULL;
     struct name_id source;
-    cr_assert(name_id_of("test", repository, &source));
+    cr_assert(name_id_of(upstream, "", &source));
     cr_assert_eq(writer_open_from(w->store, &w->digest, strlen(body), &source, &writer, &err), 0);
     cr_assert_eq(writer_write(writer, body, len, 0, &err), 0, "%s", err.text);
     writer_close(writer, true);
 }
 
-/* A Hub has one object for a digest, whatever repository it is asked for in; of a registry, each
- * repository may have something else. */
-Test(transfer, goes_on_with_what_the_same_source_left, .timeout = 60)
+/* An upstream has one object for a digest, whatever repository it is asked for in; what another one
+ * gave may be something else. */
+Test(transfer, goes_on_with_what_the_same_upstream_left, .timeout = 60)
 {
-    for (int hub = 0; hub < 2; hub++) {
+    for (int same = 0; same < 2; same++) {
         struct world w;
         struct error err = ERROR_INIT;
         struct transfer_stats stats;
@@ -329,21 +329,17 @@ Test(transfer, goes_on_with_what_the_same_source_left, .timeout = 60)
         world_new(&w);
         struct script *s = script_start();
         aim_at(&w, script_url(s, "/x"));
-        leave_partial_from(&w, 5, hub ? "" : "a");
-        script_reply(s, "GET /x ", hub ? body + 5 : body, "%s",
-                     hub ? "206 Partial Content\r\nContent-Range: bytes 5-18/19" : "200 OK");
-        struct transfer_source source = {.upstream = "test",
-                                         .repository = "b",
-                                         .any_repository = hub,
-                                         .pool = w.pool,
-                                         .locate = locate,
-                                         .ctx = &w};
+        leave_partial_from(&w, 5, same ? "test" : "other");
+        script_reply(s, "GET /x ", same ? body + 5 : body, "%s",
+                     same ? "206 Partial Content\r\nContent-Range: bytes 5-18/19" : "200 OK");
+        struct transfer_source source = {
+            .upstream = "test", .repository = "b", .pool = w.pool, .locate = locate, .ctx = &w};
         cr_assert_eq(transfer_join(w.transfers, &w.digest, strlen(body), &source, &x, &err), 0);
         cr_assert_eq(transfer_wait(x, UINT64_MAX, TRANSFER_DONE, CLOCK_FOREVER, &have, &err), 1,
                      "%s", err.text);
         transfer_unref(x);
         transfers_stats(w.transfers, &stats);
-        cr_assert_eq(stats.resumed_bytes, hub ? 5 : 0);
+        cr_assert_eq(stats.resumed_bytes, same ? 5 : 0);
         script_stop(s);
         world_free(&w);
     }
