@@ -190,8 +190,8 @@ Test(places, waits_end_by_deadline_and_cancel, .timeout = 30)
     CURL *held = take(w.pools[0]);
     begin(&w, &late, 1);
     pthread_join(late.thread, NULL);
-    cr_assert(!late.curl && late.err.code == ERR_BUSY && strstr(late.err.text, "within 0."),
-              "%s", late.err.text);
+    cr_assert(!late.curl && late.err.code == ERR_BUSY && strstr(late.err.text, "within 0."), "%s",
+              late.err.text);
     begin(&w, &flagged, 1);
     begin(&w, &ended, 1);
     atomic_store(&flagged.cancel, true);
