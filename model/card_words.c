@@ -93,8 +93,10 @@ char *card_spdx(const char *license, const char *license_name, char ret[static C
     size_t used = (size_t)snprintf(ret, CARD_SPDX_MAX, "LicenseRef-"), begin = used;
     for (const char *p = license; *p && used + 1 < CARD_SPDX_MAX; p++) {
         bool plain = isalnum((unsigned char)*p) || *p == '.';
-        if (plain || (used > begin && ret[used - 1] != '-'))
-            ret[used++] = plain ? *p : '-';
+        if (plain)
+            ret[used++] = *p;
+        else if (used > begin && ret[used - 1] != '-')
+            ret[used++] = '-';
     }
     while (used > begin && ret[used - 1] == '-')
         used--;
