@@ -17,7 +17,8 @@ from tally import LOGS, ROOT, Tally, run  # noqa: E402
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:second_deadlock_stack=1:suppressions='"
+                    + os.path.join(ROOT, "tests", "lib", "tsan.supp") + "'",
 }
 SUITE_LIMIT_S = 1200
 
