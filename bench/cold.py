@@ -23,7 +23,6 @@ TOTAL_RATE = 300_000_000      # bytes a second, however many connections
 CONNECTION_RATE = 50_000_000  # on each
 CROWD = 100
 FIRST_BYTE_MS = 5
-ROUNDS, LONG_ROUNDS = 5, 3  # at most
 
 
 def curl(url, size):
@@ -78,7 +77,7 @@ class Cold:
 
     def __init__(self, bench):
         self.bench = bench
-        self.rounds, self.long_rounds = min(bench.rounds, ROUNDS), min(bench.rounds, LONG_ROUNDS)
+        self.rounds = bench.rounds
         self.near = bench.peer(NginxRegistry, "near")
         self.far = StandInRegistry().start()
         self.mirrors = {"near": bench.peer(DockerRegistry, "mirror-near", self.near.url),
@@ -186,7 +185,7 @@ class Cold:
     def connection_limit(self):
         """It limits each. A short blob ends before the connections are many."""
         self.far.set_options(total_rate=None, rate=CONNECTION_RATE)
-        return self.limited(max(self.bench.size, 256 * MIB), self.long_rounds, 0.25)
+        return self.limited(max(self.bench.size, 256 * MIB), self.rounds, 0.25)
 
     def crowd(self):
         """Many at once who want what is not here: against as many who want what is, and one who
@@ -211,7 +210,7 @@ class Cold:
                                 pulls(lambda: None, lambda: self.forget("near", name)))
         _, docker = self.mirrored("near", size, pulls(lambda: mirror.settle(digest), mirror.renew))
         ours.bar = 1.2
-        self.compare(self.long_rounds, ours, docker)
+        self.compare(self.rounds, ours, docker)
         for side in ours, docker:
             ratios = [numbers[0] / numbers[1] for numbers in side.rounds]
             sent = max(numbers[2] for numbers in side.rounds)
