@@ -345,3 +345,15 @@ void json_put_u64(struct strbuf *b, uint64_t n)
 {
     strbuf_printf(b, "%" PRIu64, n);
 }
+
+void json_put_text(struct strbuf *b, const char *key, const char *text)
+{
+    json_put_key(b, key);
+    json_put_string(b, text);
+}
+
+void json_put_number(struct strbuf *b, const char *key, uint64_t n)
+{
+    json_put_key(b, key);
+    json_put_u64(b, n);
+}

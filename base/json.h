@@ -65,6 +65,9 @@ void json_put_key(struct strbuf *b, const char *key);
 /* The comma between array elements, under the same rule. */
 void json_put_separator(struct strbuf *b);
 void json_put_u64(struct strbuf *b, uint64_t n);
+/* A member, key and value. */
+void json_put_text(struct strbuf *b, const char *key, const char *text);
+void json_put_number(struct strbuf *b, const char *key, uint64_t n);
 
 /* Number of bytes of the valid UTF-8 sequence at s (n bytes left), 0 when invalid. */
 unsigned utf8_sequence(const unsigned char *s, size_t n);

@@ -81,6 +81,12 @@ void put_json_text(struct strbuf *b, const char *text, size_t n)
     strbuf_putc(b, '"');
 }
 
+void put_json_member(struct strbuf *b, const char *key, const char *text)
+{
+    json_put_key(b, key);
+    put_json_text(b, text, strlen(text));
+}
+
 char *format_grouped(uint64_t n, char buf[static GROUPED_MAX])
 {
     char digits[24];

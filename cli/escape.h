@@ -16,6 +16,8 @@ void put_plain_lines(struct strbuf *b, const char *text, size_t n);
 /* A JSON string of the text, in ASCII where a terminal could be steered by it; invalid UTF-8
  * becomes U+FFFD. */
 void put_json_text(struct strbuf *b, const char *text, size_t n);
+/* A member of an object whose value is such a string. */
+void put_json_member(struct strbuf *b, const char *key, const char *text);
 
 /* "1,234,567"; returns buf. */
 #define GROUPED_MAX 32

@@ -7,18 +7,6 @@
 #include "cli/escape.h"
 #include "cli/inspect.h"
 
-static void put_text(struct strbuf *b, const char *key, const char *text)
-{
-    json_put_key(b, key);
-    put_json_text(b, text, strlen(text));
-}
-
-static void put_number(struct strbuf *b, const char *key, uint64_t n)
-{
-    json_put_key(b, key);
-    json_put_u64(b, n);
-}
-
 static void put_bool(struct strbuf *b, const char *key, bool value)
 {
     json_put_key(b, key);
@@ -53,9 +41,9 @@ static void put_types(struct strbuf *b, const struct weights *w)
         json_put_separator(b);
         strbuf_puts(b, "{\"name\":");
         put_json_text(b, t->name, strlen(t->name));
-        put_number(b, "tensors", t->tensors);
-        put_number(b, "elements", t->elements);
-        put_number(b, "bytes", t->bytes);
+        json_put_number(b, "tensors", t->tensors);
+        json_put_number(b, "elements", t->elements);
+        json_put_number(b, "bytes", t->bytes);
         put_bits(b, t->bytes, t->elements);
         strbuf_putc(b, '}');
     }
@@ -68,14 +56,14 @@ static void put_totals(struct strbuf *b, const struct model_report *m)
     uint64_t rest = w->file_bytes - w->header_bytes;
     json_put_key(b, "totals");
     strbuf_putc(b, '{');
-    put_number(b, "tensors", w->tensors);
-    put_number(b, "elements", w->parameters);
-    put_number(b, "parameters", m->count.logical);
-    put_text(b, "parameters_rule", m->count.rule);
-    put_number(b, "file_bytes", w->file_bytes);
-    put_number(b, "header_bytes", w->header_bytes);
-    put_number(b, "tensor_bytes", w->tensor_bytes);
-    put_number(b, "padding_bytes", rest > w->tensor_bytes ? rest - w->tensor_bytes : 0);
+    json_put_number(b, "tensors", w->tensors);
+    json_put_number(b, "elements", w->parameters);
+    json_put_number(b, "parameters", m->count.logical);
+    put_json_member(b, "parameters_rule", m->count.rule);
+    json_put_number(b, "file_bytes", w->file_bytes);
+    json_put_number(b, "header_bytes", w->header_bytes);
+    json_put_number(b, "tensor_bytes", w->tensor_bytes);
+    json_put_number(b, "padding_bytes", rest > w->tensor_bytes ? rest - w->tensor_bytes : 0);
     put_bool(b, "partial", w->partial);
     put_bits(b, w->tensor_bytes, w->parameters);
     strbuf_putc(b, '}');
@@ -90,20 +78,20 @@ static void put_files(struct strbuf *b, const struct model_report *m)
         json_put_separator(b);
         strbuf_puts(b, "{\"path\":");
         put_json_text(b, f->path, strlen(f->path));
-        put_number(b, "size", f->size);
+        json_put_number(b, "size", f->size);
         if (f->sha256[0])
-            put_text(b, "sha256", f->sha256);
+            put_json_member(b, "sha256", f->sha256);
         if (f->error) {
-            put_text(b, "error", f->error);
+            put_json_member(b, "error", f->error);
         } else {
-            put_number(b, "metadata_keys", f->keys);
-            put_number(b, "tensors", f->w.tensors);
-            put_number(b, "elements", f->w.parameters);
-            put_number(b, "header_bytes", f->w.header_bytes);
-            put_number(b, "tensor_bytes", f->w.tensor_bytes);
+            json_put_number(b, "metadata_keys", f->keys);
+            json_put_number(b, "tensors", f->w.tensors);
+            json_put_number(b, "elements", f->w.parameters);
+            json_put_number(b, "header_bytes", f->w.header_bytes);
+            json_put_number(b, "tensor_bytes", f->w.tensor_bytes);
             put_bool(b, "big_endian", f->big_endian);
             if (f->w.warning[0])
-                put_text(b, "warning", f->w.warning);
+                put_json_member(b, "warning", f->w.warning);
         }
         strbuf_putc(b, '}');
     }
@@ -113,15 +101,15 @@ static void put_files(struct strbuf *b, const struct model_report *m)
 static void put_gguf(struct strbuf *b, const struct weights *w)
 {
     const char *type = w->has_file_type ? gguf_file_type_name(w->file_type) : NULL;
-    put_number(b, "gguf_version", w->gguf_version);
+    json_put_number(b, "gguf_version", w->gguf_version);
     if (w->architecture[0])
-        put_text(b, "architecture", w->architecture);
+        put_json_member(b, "architecture", w->architecture);
     if (w->name[0])
-        put_text(b, "name", w->name);
+        put_json_member(b, "name", w->name);
     if (w->has_file_type)
-        put_number(b, "file_type", w->file_type);
+        json_put_number(b, "file_type", w->file_type);
     if (type)
-        put_text(b, "file_type_name", type);
+        put_json_member(b, "file_type_name", type);
 }
 
 /* The first layer that has heads stands for the others here; `memory` goes by each of them. */
@@ -138,21 +126,21 @@ static void put_shape(struct strbuf *b, const struct model_shape *s)
     const struct layer_shape *l = attention(s);
     json_put_key(b, "model");
     strbuf_putc(b, '{');
-    put_text(b, "family", s->family);
-    put_text(b, "from", s->source);
-    put_number(b, "layers", s->n_layers);
-    put_number(b, "embedding", s->hidden);
-    put_number(b, "heads", s->heads);
+    put_json_member(b, "family", s->family);
+    put_json_member(b, "from", s->source);
+    json_put_number(b, "layers", s->n_layers);
+    json_put_number(b, "embedding", s->hidden);
+    json_put_number(b, "heads", s->heads);
     if (l) {
-        put_number(b, "kv_heads", l->kv_heads);
-        put_number(b, "key_dim", l->key_dim);
-        put_number(b, "value_dim", l->value_dim);
+        json_put_number(b, "kv_heads", l->kv_heads);
+        json_put_number(b, "key_dim", l->key_dim);
+        json_put_number(b, "value_dim", l->value_dim);
     }
-    put_number(b, "context", s->context);
-    put_number(b, "vocabulary", s->vocabulary);
+    json_put_number(b, "context", s->context);
+    json_put_number(b, "vocabulary", s->vocabulary);
     if (s->experts) {
-        put_number(b, "experts", s->experts);
-        put_number(b, "experts_used", s->experts_used);
+        json_put_number(b, "experts", s->experts);
+        json_put_number(b, "experts_used", s->experts_used);
     }
     strbuf_putc(b, '}');
 }
@@ -167,13 +155,13 @@ static void put_tensors(struct strbuf *b, const struct model_report *m)
             strbuf_putc(b, ',');
         strbuf_puts(b, "{\"name\":");
         put_json_text(b, strbuf_str(&m->text) + t->name, t->name_len);
-        put_number(b, "file", t->file);
-        put_text(b, "type", t->type);
+        json_put_number(b, "file", t->file);
+        put_json_member(b, "type", t->type);
         put_dims(b, m->dims + t->dims, t->n_dims);
-        put_number(b, "elements", t->elements);
-        put_number(b, "offset", t->offset);
+        json_put_number(b, "elements", t->elements);
+        json_put_number(b, "offset", t->offset);
         if (t->sized)
-            put_number(b, "bytes", t->bytes);
+            json_put_number(b, "bytes", t->bytes);
         strbuf_putc(b, '}');
     }
     strbuf_putc(b, ']');
@@ -195,11 +183,11 @@ static void put_peeked(struct strbuf *b, const struct model_report *m)
     json_put_key(b, "peek");
     strbuf_puts(b, "{\"name\":");
     put_json_text(b, strbuf_str(&m->text) + p->tensor.name, p->tensor.name_len);
-    put_number(b, "file", p->tensor.file);
-    put_text(b, "type", p->tensor.type);
+    json_put_number(b, "file", p->tensor.file);
+    put_json_member(b, "type", p->tensor.type);
     put_dims(b, m->dims + p->tensor.dims, p->tensor.n_dims);
     if (p->why_not[0]) {
-        put_text(b, "error", p->why_not);
+        put_json_member(b, "error", p->why_not);
     } else {
         json_put_key(b, "values");
         strbuf_putc(b, '[');
@@ -221,28 +209,28 @@ static void put_pickle(struct strbuf *b, const struct pickle_report *p)
                                              [PICKLE_TAR] = "tar"};
     json_put_key(b, "pickle");
     strbuf_putc(b, '{');
-    put_text(b, "container", containers[p->container]);
-    put_text(b, "verdict", pickle_verdict_name(p->verdict));
-    put_number(b, "pickles", p->pickles);
+    put_json_member(b, "container", containers[p->container]);
+    put_json_member(b, "verdict", pickle_verdict_name(p->verdict));
+    json_put_number(b, "pickles", p->pickles);
     put_bool(b, "torchscript", p->torchscript);
     put_bool(b, "tensors_known", p->tensors_known);
     if (p->broken)
-        put_text(b, "broken", p->broken_why);
+        put_json_member(b, "broken", p->broken_why);
     if (p->warning[0])
-        put_text(b, "warning", p->warning);
+        put_json_member(b, "warning", p->warning);
     json_put_key(b, "imports");
     strbuf_putc(b, '[');
     for (size_t i = 0; i < p->n_imports; i++) {
         const struct pickle_import *m = &p->imports[i];
         json_put_separator(b);
         strbuf_putc(b, '{');
-        put_text(b, "module", m->module);
-        put_text(b, "name", m->name);
-        put_text(b, "verdict", pickle_verdict_name(m->verdict));
+        put_json_member(b, "module", m->module);
+        put_json_member(b, "name", m->name);
+        put_json_member(b, "verdict", pickle_verdict_name(m->verdict));
         if (m->member)
-            put_text(b, "member", m->member);
-        put_number(b, "at", m->at);
-        put_number(b, "count", m->count);
+            put_json_member(b, "member", m->member);
+        json_put_number(b, "at", m->at);
+        json_put_number(b, "count", m->count);
         put_bool(b, "called", m->called);
         strbuf_putc(b, '}');
     }
@@ -256,9 +244,9 @@ static void put_values(struct strbuf *b, const char *key, const struct onnx_valu
     for (size_t i = 0; i < n; i++) {
         json_put_separator(b);
         strbuf_putc(b, '{');
-        put_text(b, "name", v[i].name);
-        put_text(b, "type", v[i].type);
-        put_text(b, "shape", v[i].shape);
+        put_json_member(b, "name", v[i].name);
+        put_json_member(b, "type", v[i].type);
+        put_json_member(b, "shape", v[i].shape);
         strbuf_putc(b, '}');
     }
     strbuf_putc(b, ']');
@@ -268,23 +256,23 @@ static void put_onnx(struct strbuf *b, const struct onnx_model *o)
 {
     json_put_key(b, "onnx");
     strbuf_printf(b, "{\"ir_version\":%" PRId64, o->ir_version);
-    put_text(b, "producer", o->producer);
-    put_text(b, "producer_version", o->producer_version);
-    put_text(b, "graph", o->graph);
-    put_number(b, "nodes", o->nodes);
+    put_json_member(b, "producer", o->producer);
+    put_json_member(b, "producer_version", o->producer_version);
+    put_json_member(b, "graph", o->graph);
+    json_put_number(b, "nodes", o->nodes);
     json_put_key(b, "opsets");
     strbuf_putc(b, '[');
     for (size_t i = 0; i < o->n_opsets; i++) {
         json_put_separator(b);
         strbuf_putc(b, '{');
-        put_text(b, "domain", o->opsets[i].domain);
+        put_json_member(b, "domain", o->opsets[i].domain);
         json_put_key(b, "version");
         strbuf_printf(b, "%" PRId64 "}", o->opsets[i].version);
     }
     strbuf_putc(b, ']');
     put_values(b, "inputs", o->inputs, o->n_inputs);
     put_values(b, "outputs", o->outputs, o->n_outputs);
-    put_number(b, "external_tensors", o->external);
+    json_put_number(b, "external_tensors", o->external);
     json_put_key(b, "external_files");
     strbuf_putc(b, '[');
     for (size_t i = 0; i < o->n_external_files; i++) {
@@ -301,7 +289,7 @@ static void put_templates(struct strbuf *b, const struct model_report *m)
     for (size_t i = 0; i < m->n_templates; i++) {
         json_put_separator(b);
         strbuf_putc(b, '{');
-        put_text(b, "name", m->templates[i].name);
+        put_json_member(b, "name", m->templates[i].name);
         json_put_key(b, "template");
         put_json_text(b, m->templates[i].text, m->templates[i].len);
         strbuf_putc(b, '}');
@@ -317,7 +305,7 @@ static void put_findings(struct strbuf *b, const struct model_report *m)
         json_put_separator(b);
         strbuf_putc(b, '{');
         put_bool(b, "serious", m->findings[i].serious);
-        put_text(b, "text", m->findings[i].text);
+        put_json_member(b, "text", m->findings[i].text);
         strbuf_putc(b, '}');
     }
     strbuf_putc(b, ']');
@@ -328,11 +316,11 @@ static void put_optional(struct strbuf *b, const struct report *r, const struct 
     if (m->has_shape)
         put_shape(b, &m->shape);
     if (m->quantization.method[0])
-        put_text(b, "quantization", m->quantization.method);
+        put_json_member(b, "quantization", m->quantization.method);
     if (m->adapter[0])
-        put_text(b, "adapter", m->adapter);
+        put_json_member(b, "adapter", m->adapter);
     if (m->note[0])
-        put_text(b, "note", m->note);
+        put_json_member(b, "note", m->note);
     if (m->has_pickle)
         put_pickle(b, &m->pickle);
     if (m->has_onnx)
@@ -353,9 +341,9 @@ static void put_model(struct strbuf *b, const struct report *r, const struct mod
 {
     strbuf_puts(b, "{\"title\":");
     put_json_text(b, m->title, strlen(m->title));
-    put_text(b, "format", model_format_name(m->format));
+    put_json_member(b, "format", model_format_name(m->format));
     if (m->index)
-        put_text(b, "index", m->index);
+        put_json_member(b, "index", m->index);
     if (m->format == MODEL_GGUF)
         put_gguf(b, &m->sum);
     put_files(b, m);
@@ -371,11 +359,11 @@ void report_json(const struct report *r, struct strbuf *b)
     struct source_reads reads = source_reads(r->source);
     strbuf_puts(b, "{\"source\":");
     put_json_text(b, source_text(r->source), strlen(source_text(r->source)));
-    put_text(b, "kind", source_kind(r->source));
+    put_json_member(b, "kind", source_kind(r->source));
     if (source_revision(r->source)[0])
-        put_text(b, "revision", source_revision(r->source));
+        put_json_member(b, "revision", source_revision(r->source));
     if (source_note(r->source)[0])
-        put_text(b, "note", source_note(r->source));
+        put_json_member(b, "note", source_note(r->source));
     json_put_key(b, "models");
     strbuf_putc(b, '[');
     for (size_t i = 0; i < r->n_models; i++) {
@@ -390,11 +378,11 @@ void report_json(const struct report *r, struct strbuf *b)
         json_put_separator(b);
         strbuf_puts(b, "{\"path\":");
         put_json_text(b, r->unread[i].path, strlen(r->unread[i].path));
-        put_text(b, "why", r->unread[i].why);
+        put_json_member(b, "why", r->unread[i].why);
         strbuf_putc(b, '}');
     }
     strbuf_putc(b, ']');
-    put_number(b, "bytes_read", reads.bytes);
-    put_number(b, "requests", reads.requests);
+    json_put_number(b, "bytes_read", reads.bytes);
+    json_put_number(b, "requests", reads.requests);
     strbuf_putc(b, '}');
 }

@@ -215,23 +215,11 @@ void memory_text(const struct memory_report *r, struct strbuf *b)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void json_text(struct strbuf *b, const char *key, const char *text)
-{
-    json_put_key(b, key);
-    put_json_text(b, text, strlen(text));
-}
-
-static void json_number(struct strbuf *b, const char *key, uint64_t n)
-{
-    json_put_key(b, key);
-    json_put_u64(b, n);
-}
-
 /* null: without end */
 static void json_limit(struct strbuf *b, const char *key, uint64_t n)
 {
     if (n != UINT64_MAX) {
-        json_number(b, key, n);
+        json_put_number(b, key, n);
         return;
     }
     json_put_key(b, key);
@@ -246,17 +234,17 @@ static void json_weights(struct strbuf *b, const struct memory_weights *w)
         return;
     }
     strbuf_putc(b, '{');
-    json_text(b, "type", w->type);
-    json_text(b, "from", w->from);
-    json_number(b, "parameters", w->parameters);
-    json_number(b, "bytes", w->bytes);
+    put_json_member(b, "type", w->type);
+    put_json_member(b, "from", w->from);
+    json_put_number(b, "parameters", w->parameters);
+    json_put_number(b, "bytes", w->bytes);
     json_put_key(b, "bits_per_weight");
     strbuf_printf(b, "%.4f", bits(w->bytes, w->parameters));
-    json_number(b, "bytes_per_device", w->per_device);
+    json_put_number(b, "bytes_per_device", w->per_device);
     json_put_key(b, "as");
     strbuf_putc(b, '{');
     for (size_t i = 0; i < w->n_as; i++)
-        json_number(b, w->as[i].type, w->as[i].bytes);
+        json_put_number(b, w->as[i].type, w->as[i].bytes);
     strbuf_puts(b, "}}");
 }
 
@@ -271,13 +259,13 @@ static void json_layer(struct strbuf *b, const struct layer_shape *l, uint32_t n
     json_put_separator(b);
     strbuf_puts(b, "{\"kind\":");
     json_put_string(b, kinds[l->kind]);
-    json_number(b, "layers", n);
-    json_number(b, "kv_heads", l->kv_heads);
-    json_number(b, "key_dim", l->key_dim);
-    json_number(b, "value_dim", l->value_dim);
-    json_number(b, "window", l->window);
-    json_number(b, "index_dim", l->index_dim);
-    json_number(b, "state_elements", l->state_elements);
+    json_put_number(b, "layers", n);
+    json_put_number(b, "kv_heads", l->kv_heads);
+    json_put_number(b, "key_dim", l->key_dim);
+    json_put_number(b, "value_dim", l->value_dim);
+    json_put_number(b, "window", l->window);
+    json_put_number(b, "index_dim", l->index_dim);
+    json_put_number(b, "state_elements", l->state_elements);
     strbuf_putc(b, '}');
 }
 
@@ -295,22 +283,22 @@ static void json_cache(struct strbuf *b, const struct memory_report *r)
     json_put_key(b, "kv_cache");
     if (!r->has_shape) {
         strbuf_puts(b, "null");
-        json_text(b, "no_kv_cache", r->no_shape);
+        put_json_member(b, "no_kv_cache", r->no_shape);
         return;
     }
     strbuf_putc(b, '{');
-    json_text(b, "type", r->options->kv_type.name);
-    json_text(b, "family", s->family);
-    json_text(b, "from", s->source);
-    json_text(b, "rule", s->rule);
-    json_text(b, "notes", s->notes);
-    json_number(b, "context", r->context);
-    json_number(b, "sequences", r->options->sequences);
-    json_number(b, "full_bytes_per_token", c->full_per_token);
-    json_number(b, "window_bytes_per_token", c->window_per_token);
-    json_number(b, "state_bytes_per_sequence", c->state_per_sequence);
-    json_number(b, "cross_bytes_per_token", c->cross_per_token);
-    json_number(b, "bytes", c->total);
+    put_json_member(b, "type", r->options->kv_type.name);
+    put_json_member(b, "family", s->family);
+    put_json_member(b, "from", s->source);
+    put_json_member(b, "rule", s->rule);
+    put_json_member(b, "notes", s->notes);
+    json_put_number(b, "context", r->context);
+    json_put_number(b, "sequences", r->options->sequences);
+    json_put_number(b, "full_bytes_per_token", c->full_per_token);
+    json_put_number(b, "window_bytes_per_token", c->window_per_token);
+    json_put_number(b, "state_bytes_per_sequence", c->state_per_sequence);
+    json_put_number(b, "cross_bytes_per_token", c->cross_per_token);
+    json_put_number(b, "bytes", c->total);
     json_put_key(b, "layers");
     strbuf_putc(b, '[');
     for (uint32_t i = 0, n; i < s->n_layers; i += n) { /* runs of equal ones */
@@ -330,7 +318,7 @@ static void json_gpu(struct strbuf *b, const struct memory_report *r)
     json_put_key(b, "weights_fit");
     strbuf_puts(b, !r->weights.known ? "null" : g->fits ? "true" : "false");
     if (g->fits) {
-        json_number(b, "left_bytes", g->left);
+        json_put_number(b, "left_bytes", g->left);
         if (r->has_shape) {
             json_limit(b, "longest_context", g->tokens);
             json_limit(b, "longest_context_of_all", g->tokens_each);
@@ -344,12 +332,12 @@ void memory_json(const struct memory_report *r, struct strbuf *b)
 {
     strbuf_puts(b, "{\"source\":");
     put_json_text(b, r->source, strlen(r->source));
-    json_number(b, "tensor_parallel", r->options->tensor_parallel);
+    json_put_number(b, "tensor_parallel", r->options->tensor_parallel);
     json_weights(b, &r->weights);
     json_cache(b, r);
     if (r->options->has_gpu)
         json_gpu(b, r);
     if (r->has_shape && r->weights.known)
-        json_number(b, "total_bytes_per_device", r->weights.per_device + r->cost.total);
+        json_put_number(b, "total_bytes_per_device", r->weights.per_device + r->cost.total);
     strbuf_puts(b, "}\n");
 }

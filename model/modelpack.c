@@ -91,20 +91,13 @@ static int order_files(const struct modelpack_input *in, const struct modelpack_
 
 /* ---- the manifest ---- */
 
-static void put_text(struct strbuf *b, const char *key, const char *text)
-{
-    json_put_key(b, key);
-    json_put_string(b, text);
-}
-
 static void put_descriptor(struct strbuf *b, const char *type, const struct digest *digest,
                            uint64_t size)
 {
     char text[DIGEST_TEXT_MAX];
-    put_text(b, "mediaType", type);
-    put_text(b, "digest", digest_format(digest, text));
-    json_put_key(b, "size");
-    json_put_u64(b, size);
+    json_put_text(b, "mediaType", type);
+    json_put_text(b, "digest", digest_format(digest, text));
+    json_put_number(b, "size", size);
 }
 
 /* The file's attributes, the same for every file: there are none on the Hub. */
@@ -113,11 +106,11 @@ static void put_metadata(struct strbuf *b, const struct modelpack_file *f)
     const char *slash = strrchr(f->path, '/');
     _cleanup_strbuf_ struct strbuf m = STRBUF_INIT;
     strbuf_putc(&m, '{');
-    put_text(&m, "name", slash ? slash + 1 : f->path);
+    json_put_text(&m, "name", slash ? slash + 1 : f->path);
     strbuf_puts(&m, ",\"mode\":420,\"uid\":0,\"gid\":0,\"size\":");
     json_put_u64(&m, f->size);
     strbuf_puts(&m, ",\"mtime\":\"1970-01-01T00:00:00Z\",\"typeflag\":0}");
-    put_text(b, "org.cncf.model.file.metadata+json", strbuf_str(&m));
+    json_put_text(b, "org.cncf.model.file.metadata+json", strbuf_str(&m));
     b->failed = b->failed || m.failed;
 }
 
@@ -128,10 +121,10 @@ static void put_layer(struct strbuf *b, const struct modelpack_file *f)
     put_descriptor(b, media_type(f->kind), &f->digest, f->size);
     json_put_key(b, "annotations");
     strbuf_putc(b, '{');
-    put_text(b, "org.cncf.model.file.mediatype.untested", "false");
+    json_put_text(b, "org.cncf.model.file.mediatype.untested", "false");
     put_metadata(b, f);
-    put_text(b, "org.cncf.model.filepath", f->path);
-    put_text(b, "org.opencontainers.image.title", f->path);
+    json_put_text(b, "org.cncf.model.filepath", f->path);
+    json_put_text(b, "org.opencontainers.image.title", f->path);
     strbuf_puts(b, "}}");
 }
 
@@ -189,14 +182,8 @@ static void put_count(struct strbuf *b, const char *key, uint64_t n)
 
 static void put_document(struct strbuf *b, const char *key, struct strbuf *text)
 {
-    put_text(b, key, strbuf_str(text));
+    json_put_text(b, key, strbuf_str(text));
     b->failed = b->failed || text->failed;
-}
-
-static void put_number(struct strbuf *b, const char *key, uint64_t n)
-{
-    json_put_key(b, key);
-    json_put_u64(b, n);
 }
 
 static void put_types(struct strbuf *b, const struct weights *w)
@@ -209,9 +196,9 @@ static void put_types(struct strbuf *b, const struct weights *w)
         const struct dtype_total *t = &w->types[i];
         json_put_key(&text, t->name);
         strbuf_putc(&text, '{');
-        put_number(&text, "tensors", t->tensors);
-        put_number(&text, "elements", t->elements);
-        put_number(&text, "bytes", t->bytes);
+        json_put_number(&text, "tensors", t->tensors);
+        json_put_number(&text, "elements", t->elements);
+        json_put_number(&text, "bytes", t->bytes);
         strbuf_putc(&text, '}');
     }
     strbuf_putc(&text, '}');
@@ -222,15 +209,15 @@ static void put_cache(struct strbuf *b, const struct modelpack_model *m)
 {
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
     strbuf_putc(&text, '{');
-    put_text(&text, "type", "f16");
-    put_number(&text, "tokenBytes", m->token_bytes);
+    json_put_text(&text, "type", "f16");
+    json_put_number(&text, "tokenBytes", m->token_bytes);
     if (m->window_token_bytes) {
-        put_number(&text, "windowTokenBytes", m->window_token_bytes);
-        put_number(&text, "window", m->window);
+        json_put_number(&text, "windowTokenBytes", m->window_token_bytes);
+        json_put_number(&text, "window", m->window);
     }
     if (m->sequence_bytes)
-        put_number(&text, "sequenceBytes", m->sequence_bytes);
-    put_text(&text, "rule", m->cache_rule);
+        json_put_number(&text, "sequenceBytes", m->sequence_bytes);
+    json_put_text(&text, "rule", m->cache_rule);
     strbuf_putc(&text, '}');
     put_document(b, NAMESPACE "kv-cache+json", &text);
 }
@@ -248,7 +235,7 @@ static void put_model(struct strbuf *b, const struct modelpack_input *in)
     }
     put_count(b, NAMESPACE "parameters", m->parameters);
     if (m->parameters)
-        put_text(b, NAMESPACE "parameters-rule", m->parameters_rule);
+        json_put_text(b, NAMESPACE "parameters-rule", m->parameters_rule);
     if (in->weights) {
         put_count(b, NAMESPACE "tensor-bytes", in->weights->tensor_bytes);
         put_count(b, NAMESPACE "tensors", in->weights->tensors);
@@ -262,15 +249,15 @@ static int put_annotations(struct strbuf *b, const struct modelpack_input *in,
     char label[QUANT_LABEL_MAX], packager[16];
     json_put_key(b, "annotations");
     strbuf_putc(b, '{');
-    put_text(b, "org.weighbridge.hub.commit", in->commit);
-    put_text(b, "org.weighbridge.hub.repository", in->repo_id);
+    json_put_text(b, "org.weighbridge.hub.commit", in->commit);
+    json_put_text(b, "org.weighbridge.hub.repository", in->repo_id);
     if (in->packager > 1)
         put_model(b, in);
     snprintf(packager, sizeof(packager), "%u", in->packager);
-    put_text(b, "org.weighbridge.packager", packager);
+    json_put_text(b, "org.weighbridge.packager", packager);
     if (in->quant) /* in one spelling: q4_k_m and Q4_K_M are the same selection */
-        put_text(b, "org.weighbridge.selection",
-                 quant_label_parse(in->quant, label) ? label : in->quant);
+        json_put_text(b, "org.weighbridge.selection",
+                      quant_label_parse(in->quant, label) ? label : in->quant);
     if (put_notes(b, in, unread, err) < 0)
         return -1;
     strbuf_putc(b, '}');
@@ -283,8 +270,8 @@ static int put_manifest(struct strbuf *b, const struct modelpack_input *in,
                         struct error *err)
 {
     strbuf_puts(b, "{\"schemaVersion\":2");
-    put_text(b, "mediaType", MODELPACK_MANIFEST_TYPE);
-    put_text(b, "artifactType", MODELPACK_ARTIFACT_TYPE);
+    json_put_text(b, "mediaType", MODELPACK_MANIFEST_TYPE);
+    json_put_text(b, "artifactType", MODELPACK_ARTIFACT_TYPE);
     json_put_key(b, "config");
     strbuf_putc(b, '{');
     put_descriptor(b, MODELPACK_CONFIG_TYPE, config, config_size);

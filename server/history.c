@@ -7,27 +7,21 @@
 
 #define EVENTS_DEFAULT 100u
 
-static void put_text(struct strbuf *body, const char *key, const char *value)
-{
-    json_put_key(body, key);
-    json_put_string(body, value);
-}
-
 static void put_event(struct strbuf *body, const struct tag_event *e)
 {
     char at[32], digest[DIGEST_TEXT_MAX];
     json_put_separator(body);
     strbuf_putc(body, '{');
-    put_text(body, "at", clock_format(e->at_ms, at));
+    json_put_text(body, "at", clock_format(e->at_ms, at));
     if (e->digest.alg == DIGEST_NONE) {
         json_put_key(body, "removed");
         strbuf_puts(body, "true");
     } else {
-        put_text(body, "digest", digest_format(&e->digest, digest));
+        json_put_text(body, "digest", digest_format(&e->digest, digest));
     }
     if (*e->commit)
-        put_text(body, "commit", e->commit);
-    put_text(body, "source", e->source);
+        json_put_text(body, "commit", e->commit);
+    json_put_text(body, "source", e->source);
     strbuf_putc(body, '}');
 }
 
@@ -35,8 +29,8 @@ void history_write(const char *repository, const char *tag, const struct tag_his
                    size_t limit, struct strbuf *to)
 {
     strbuf_putc(to, '{');
-    put_text(to, "repository", repository);
-    put_text(to, "tag", tag);
+    json_put_text(to, "repository", repository);
+    json_put_text(to, "tag", tag);
     json_put_key(to, "events");
     strbuf_putc(to, '[');
     for (size_t i = 0; i < h->n && i < limit; i++)

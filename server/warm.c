@@ -44,34 +44,25 @@ struct warming {
     bool closing; /* the last line is among the lines */
 };
 
-static void put_number(struct strbuf *to, const char *key, uint64_t n)
-{
-    json_put_key(to, key);
-    json_put_u64(to, n);
-}
-
 static void put_digest(struct strbuf *to, const char *key, const struct digest *d)
 {
     char text[DIGEST_TEXT_MAX];
-    json_put_key(to, key);
-    json_put_string(to, digest_format(d, text));
+    json_put_text(to, key, digest_format(d, text));
 }
 
 static void put_plan(const struct warm_plan *p, struct strbuf *to)
 {
     strbuf_putc(to, '{');
-    json_put_key(to, "repository");
-    json_put_string(to, p->repository);
+    json_put_text(to, "repository", p->repository);
     put_digest(to, "manifest", &p->manifest);
-    put_number(to, "manifests", p->manifests);
-    put_number(to, "blobs", p->n_blobs);
+    json_put_number(to, "manifests", p->manifests);
+    json_put_number(to, "blobs", p->n_blobs);
     if (p->left_out)
-        put_number(to, "left_out", p->left_out);
-    put_number(to, "bytes", p->bytes);
-    put_number(to, "missing_bytes", p->missing_bytes);
+        json_put_number(to, "left_out", p->left_out);
+    json_put_number(to, "bytes", p->bytes);
+    json_put_number(to, "missing_bytes", p->missing_bytes);
     if (*p->warning) {
-        json_put_key(to, "warning");
-        json_put_string(to, p->warning);
+        json_put_text(to, "warning", p->warning);
     }
     strbuf_puts(to, "}\n");
 }
@@ -82,9 +73,8 @@ static void on_blob(void *ctx, const struct warm_blob *b)
     pthread_mutex_lock(&w->lock);
     strbuf_putc(&w->lines, '{');
     put_digest(&w->lines, "blob", &b->digest);
-    put_number(&w->lines, "bytes", b->size);
-    json_put_key(&w->lines, "state");
-    json_put_string(&w->lines, b->held ? "held" : "fetched");
+    json_put_number(&w->lines, "bytes", b->size);
+    json_put_text(&w->lines, "state", b->held ? "held" : "fetched");
     strbuf_puts(&w->lines, "}\n");
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
@@ -141,17 +131,15 @@ static void put_rest(struct warming *w)
             strbuf_puts(&w->lines, "{\"done\":true}\n");
         } else {
             strbuf_puts(&w->lines, "{\"error\":{");
-            json_put_key(&w->lines, "code");
-            json_put_string(&w->lines, error_answer_of(&w->error, RESOURCE_BLOB).code);
-            json_put_key(&w->lines, "message");
-            json_put_string(&w->lines, w->error.text);
+            json_put_text(&w->lines, "code", error_answer_of(&w->error, RESOURCE_BLOB).code);
+            json_put_text(&w->lines, "message", w->error.text);
             strbuf_puts(&w->lines, "}}\n");
         }
         w->closing = true;
     } else if (now - w->told_ms >= STEP_MS) {
         w->told_ms = now;
         strbuf_putc(&w->lines, '{');
-        put_number(&w->lines, "fetched_bytes", atomic_load(&w->progress.bytes));
+        json_put_number(&w->lines, "fetched_bytes", atomic_load(&w->progress.bytes));
         strbuf_puts(&w->lines, "}\n");
     }
 }
