@@ -78,5 +78,9 @@ void web_file_done(struct web_file *w);
  * it is learnt. All of them that the file has, or failed. ERR_UNSUPPORTED: Range is ignored. */
 int web_file_read(struct web_file *w, uint64_t first, size_t len, struct strbuf *to,
                   struct error *err);
+/* read and close of a kind whose files' backend is a web_file from malloc(). */
+int web_source_read(struct source_file *f, uint64_t offset, void *buf, size_t len,
+                    struct error *err);
+void web_source_close(struct source_file *f);
 
 #endif

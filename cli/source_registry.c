@@ -69,25 +69,6 @@ static int open_layer(struct source *s, const char *path, struct source_file *f,
     return 1;
 }
 
-static int read_layer(struct source_file *f, uint64_t offset, void *buf, size_t len,
-                      struct error *err)
-{
-    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    if (web_file_read(f->backend, offset, len, &b, err) < 0)
-        return -1;
-    if (b.len != len)
-        return err_set(err, ERR_UPSTREAM, "%s: %zu bytes came where %zu were asked for", f->path,
-                       b.len, len);
-    memcpy(buf, b.data, len);
-    return 0;
-}
-
-static void close_layer(struct source_file *f)
-{
-    web_file_done(f->backend);
-    free(f->backend);
-}
-
 static void free_artifact(struct source *s)
 {
     struct artifact *a = s->backend;
@@ -108,8 +89,8 @@ static struct source_reads reads_of_registry(const struct source *s)
     return (struct source_reads){http_pool_bytes(pool), http_pool_requests(pool)};
 }
 
-static const struct source_ops registry_ops = {"registry",  open_layer,    read_layer,
-                                               close_layer, free_artifact, reads_of_registry};
+static const struct source_ops registry_ops = {"registry",       open_layer,    web_source_read,
+                                               web_source_close, free_artifact, reads_of_registry};
 
 /* ---- the manifest ---------------------------------------------------------------------------- */
 

@@ -50,25 +50,6 @@ static int open_url(struct source *s, const char *path, struct source_file *f, s
     return beside && err && err->code == ERR_NOT_FOUND ? 0 : -1;
 }
 
-static int read_url(struct source_file *f, uint64_t offset, void *buf, size_t len,
-                    struct error *err)
-{
-    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    if (web_file_read(f->backend, offset, len, &b, err) < 0)
-        return -1;
-    if (b.len != len)
-        return err_set(err, ERR_UPSTREAM, "%s: %zu bytes came where %zu were asked for", f->path,
-                       b.len, len);
-    memcpy(buf, b.data, len);
-    return 0;
-}
-
-static void close_url(struct source_file *f)
-{
-    web_file_done(f->backend);
-    free(f->backend);
-}
-
 static void free_site(struct source *s)
 {
     struct site *site = s->backend;
@@ -86,8 +67,8 @@ static struct source_reads reads_of_site(const struct source *s)
     return (struct source_reads){http_pool_bytes(site->pool), http_pool_requests(site->pool)};
 }
 
-static const struct source_ops url_ops = {"url",     open_url,  read_url,
-                                          close_url, free_site, reads_of_site};
+static const struct source_ops url_ops = {
+    "url", open_url, web_source_read, web_source_close, free_site, reads_of_site};
 
 int source_open_url(struct source *s, const char *url, struct error *err)
 {

@@ -270,3 +270,22 @@ int web_file_read(struct web_file *w, uint64_t first, size_t len, struct strbuf 
     }
     return 0;
 }
+
+int web_source_read(struct source_file *f, uint64_t offset, void *buf, size_t len,
+                    struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    if (web_file_read(f->backend, offset, len, &b, err) < 0)
+        return -1;
+    if (b.len != len)
+        return err_set(err, ERR_UPSTREAM, "%s: %zu bytes came where %zu were asked for", f->path,
+                       b.len, len);
+    memcpy(buf, b.data, len);
+    return 0;
+}
+
+void web_source_close(struct source_file *f)
+{
+    web_file_done(f->backend);
+    free(f->backend);
+}
