@@ -24,22 +24,6 @@ static void index_done(struct index *x)
     strbuf_done(&x->file);
 }
 
-static int plain(const struct json_span *span, struct strbuf *copy, const char **ret,
-                 size_t *ret_len, struct error *err)
-{
-    *ret = span->text;
-    *ret_len = span->len;
-    if (!span->escaped)
-        return 0;
-    strbuf_reset(copy);
-    char *out = strbuf_reserve(copy, span->len);
-    if (!out)
-        return err_set(err, ERR_NOMEM, "out of memory for a name of %zu bytes", span->len);
-    *ret = out;
-    *ret_len = json_span_decode(span, out);
-    return 0;
-}
-
 /* The file's name goes into URLs and paths: it has to stay below the index. */
 static int check_path(const char *path, size_t len, uint64_t at, struct error *err)
 {
@@ -71,8 +55,8 @@ static int read_pair(struct index *x, struct error *err)
     size_t name_len, path_len;
     if (json_scan_key(&x->scan, "weight_map", &key, err) < 0 ||
         json_scan_string(&x->scan, "weight_map", &value, err) < 0 ||
-        plain(&key, &x->name, &name, &name_len, err) < 0 ||
-        plain(&value, &x->file, &path, &path_len, err) < 0)
+        json_span_plain(&key, &x->name, &name, &name_len, err) < 0 ||
+        json_span_plain(&value, &x->file, &path, &path_len, err) < 0)
         return -1;
     if (x->c->n_map == MAP_MAX)
         return err_set(err, ERR_TOO_LARGE, "the index has more than %u tensors", MAP_MAX);

@@ -362,3 +362,19 @@ bool json_span_equals(const struct json_span *span, const char *text)
     }
     return left == 0;
 }
+
+int json_span_plain(const struct json_span *span, struct strbuf *copy, const char **ret,
+                    size_t *ret_len, struct error *err)
+{
+    *ret = span->text;
+    *ret_len = span->len;
+    if (!span->escaped)
+        return 0;
+    strbuf_reset(copy);
+    char *out = strbuf_reserve(copy, span->len);
+    if (!out)
+        return err_set(err, ERR_NOMEM, "out of memory for a text of %zu bytes", span->len);
+    *ret = out;
+    *ret_len = json_span_decode(span, out);
+    return 0;
+}

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/strbuf.h"
 
 /* The deepest nesting that the reference reader of safetensors takes. */
 #define JSON_SCAN_DEPTH 127
@@ -61,5 +62,9 @@ bool json_span_equals(const struct json_span *span, const char *text);
 /* Writes the string without its escapes; out holds at least span->len bytes. Returns the length,
  * which is never greater than span->len. */
 size_t json_span_decode(const struct json_span *span, char *out);
+/* The string without its escapes: the text itself where it has none, else in `copy`, which is
+ * emptied first. Valid as long as both are. ERR_NOMEM. */
+int json_span_plain(const struct json_span *span, struct strbuf *copy, const char **ret,
+                    size_t *ret_len, struct error *err);
 
 #endif

@@ -396,22 +396,6 @@ static void scan_from(const struct parse *p, uint64_t at, struct json_scan *ret)
     json_scan_start(ret, from, (size_t)(p->scan.end - from), at);
 }
 
-static int plain_copy(const struct json_span *span, struct strbuf *copy, const char **ret,
-                      size_t *ret_len, struct error *err)
-{
-    *ret = span->text;
-    *ret_len = span->len;
-    if (!span->escaped)
-        return 0;
-    strbuf_reset(copy);
-    char *out = strbuf_reserve(copy, span->len);
-    if (!out)
-        return err_set(err, ERR_NOMEM, "out of memory for a text of %zu bytes", span->len);
-    *ret = out;
-    *ret_len = json_span_decode(span, out);
-    return 0;
-}
-
 static int show_metadata(const struct parse *p, const struct weights_visitor *v, struct error *err)
 {
     static const char what[] = "__metadata__";
@@ -427,8 +411,8 @@ static int show_metadata(const struct parse *p, const struct weights_visitor *v,
     for (bool first = true; (more = json_scan_more(&s, '}', first, what, err)) > 0; first = false) {
         struct metadata_info m = {.type_name = "str", .type = METADATA_STRING};
         if (json_scan_key(&s, what, &key, err) < 0 || json_scan_string(&s, what, &value, err) < 0 ||
-            plain_copy(&key, &key_copy, &m.key, &m.key_len, err) < 0 ||
-            plain_copy(&value, &value_copy, &m.string, &m.string_len, err) < 0)
+            json_span_plain(&key, &key_copy, &m.key, &m.key_len, err) < 0 ||
+            json_span_plain(&value, &value_copy, &m.string, &m.string_len, err) < 0)
             return -1;
         m.at = key.at;
         int rc = v->metadata(v->ctx, &m, err);
