@@ -174,6 +174,7 @@ void header_finding(struct want *w, const char *reason)
 /* Called only for headers that were found right as a whole. */
 struct counting {
     const struct reading *reading;
+    const struct quantization *quantization; /* NULL until a tensor has come */
     enum weights_format format;
     struct parameter_count parameters;
     struct shape_keys
@@ -183,7 +184,9 @@ struct counting {
 static int count_tensor(void *ctx, const struct tensor_info *t, struct error *err)
 {
     struct counting *c = ctx;
-    return parameters_add(&c->parameters, reading_quantization(c->reading), c->format, t, err);
+    if (!c->quantization)
+        c->quantization = reading_quantization(c->reading);
+    return parameters_add(&c->parameters, c->quantization, c->format, t, err);
 }
 
 static int take_key(void *ctx, const struct metadata_info *m, struct error *err)
@@ -219,7 +222,6 @@ static int visit(struct counting *c, const struct strbuf *prefix, uint64_t size,
                            &ret->weights, ret_need, err);
     if (rc != PREFIX_DONE)
         return rc;
-    parameters_end(&c->parameters, reading_quantization(c->reading));
     ret->parameters = c->parameters;
     return read_shape(c, &ret->cache, err);
 }
