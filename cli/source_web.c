@@ -280,7 +280,7 @@ int web_source_read(struct source_file *f, uint64_t offset, void *buf, size_t le
     if (b.len != len)
         return err_set(err, ERR_UPSTREAM, "%s: %zu bytes came where %zu were asked for", f->path,
                        b.len, len);
-    memcpy(buf, b.data, len);
+    memcpy(buf, strbuf_str(&b), len);
     return 0;
 }
 
