@@ -30,6 +30,16 @@ struct config_alias {
     char *id;   /* the Hub's own spelling */
 };
 
+/* A token for some of a Hub's repositories. */
+struct config_token_file {
+    char *repositories; /* glob over names behind the prefix, in any case */
+    char *file;
+    char *token; /* secret; read at the start */
+};
+
+/* upstreams[].credentials: whose rights count. */
+enum credentials_mode { CREDENTIALS_OWN, CREDENTIALS_FORWARD };
+
 struct config_upstream {
     char *prefix; /* "hf": the first part of repository names */
     enum upstream_kind kind;
@@ -55,6 +65,10 @@ struct config_upstream {
     unsigned max_connections;    /* upstream requests at once */
     unsigned header_connections; /* weight headers and small files at once, within one import */
     unsigned search_limit;       /* commits tried for an unknown manifest digest */
+    struct config_token_file *token_files; /* first match wins; else `token` */
+    size_t n_token_files;
+    enum credentials_mode credentials;
+    uint64_t auth_ttl_s; /* how long it is believed that a caller's token opens a repository */
 
     /* both kinds */
     bool offline;                  /* nothing is asked of it: answers come from the store alone */
@@ -83,6 +97,17 @@ enum access_action { ACCESS_PULL = 1, ACCESS_PUSH = 2, ACCESS_DELETE = 4, ACCESS
 struct config_access {
     char *repositories; /* glob; upper and lower case are the same, as in repository names */
     unsigned allow;     /* bits of enum access_action, for anonymous clients */
+};
+
+/* What may be had of repositories under a Hub's prefix, by whatever way. */
+struct config_policy {
+    char *repositories;              /* glob over whole names ("hf/org/...") in any case */
+    bool deny;                       /* nothing */
+    bool pinned_only;                /* only 40-hex commits are revisions */
+    struct config_strings revisions; /* globs; only these; empty = all */
+    struct config_strings formats;   /* of weight files: "safetensors", "gguf", "pickle", "onnx",
+                                        "numpy", "other"; empty = all */
+    uint64_t max_file;               /* bytes; 0 = no limit */
 };
 
 struct config_immutable {
@@ -116,6 +141,8 @@ struct config {
     size_t n_upstreams;
     struct config_access *access; /* first match wins; n 0 on loopback = anyone may do anything */
     size_t n_access;
+    struct config_policy *policies; /* first match wins; none matches: everything may be had */
+    size_t n_policies;
     struct config_origin *origins; /* where values came from, for `config show` */
     size_t n_origins;
 };
@@ -159,6 +186,17 @@ bool config_access_allows(const struct config *c, const char *repository,
 bool config_tag_is_immutable(const struct config *c, const char *repository, const char *tag);
 /* Whether a tag of the repository could be one. */
 bool config_has_immutable_tags(const struct config *c, const char *repository);
+/* The policy for a repository's whole name, NULL = none. */
+const struct config_policy *config_policy_of(const struct config *c, const char *repository);
+/* ERR_DENIED with a text that names the repository, the policy (policies[i]) and what it allows.
+ * revision NULL: the repository as such (a digest). A revision as a client spelled it; a tag of the
+ * registry API is one. */
+int config_policy_check(const struct config *c, const char *repository, const char *revision,
+                        struct error *err);
+/* Whether a file of such a format word and size may be had: ERR_DENIED likewise. format NULL: it is
+ * no weight file. */
+int config_policy_check_file(const struct config *c, const char *repository, const char *path,
+                             const char *format, uint64_t size, struct error *err);
 /* ERR_DENIED: whoever reaches the address to listen on could do everything, because it is no
  * loopback address and there are no access rules. */
 int config_check_access(const struct config *c, struct error *err);

@@ -81,6 +81,18 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
 /* ERR_NOT_FOUND of a repository without such a link: why that may be, and what to do. -1 */
 int reader_no_blob(struct upstreams *u, const char *repository, const struct digest *d,
                    struct error *err);
+/* A file of a Hub's commit that no link need say: bytes of this digest and size, which are had from
+ * `origin` (as in struct link) when they are not held. token: the caller's own, for a Hub with
+ * `credentials: forward`, else NULL. Otherwise as reader_open(). */
+int reader_open_file(struct upstreams *u, const char *repository, const struct digest *d,
+                     uint64_t size, const struct origin *origin, const char *token, uint64_t first,
+                     uint64_t end, struct reader **ret, struct error *err);
+/* A git file of a Hub's commit whose sha256 is not known: fetched through one running fetch, handed
+ * out while it comes, but for its end, which waits until the bytes were checked against its git
+ * object id; then it is kept (storage/hub.h). */
+int reader_open_small(struct upstreams *u, const char *repository, const struct origin *origin,
+                      const struct commit_file *file, const char *token, struct reader **ret,
+                      struct error *err);
 uint64_t reader_size(const struct reader *r);
 enum reader_kind reader_kind(const struct reader *r);
 int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it); -1 otherwise */
@@ -101,6 +113,11 @@ struct upstream_stats {
     uint64_t bytes, requests, errors;
     struct breaker_stats breaker; /* of a registry; else nothing but zeros */
 };
+/* The mirror of a Hub: of the upstream with that prefix, or of the first Hub there is (NULL). NULL:
+ * none. */
+struct hub_mirror;
+struct hub_mirror *upstreams_hub_mirror(struct upstreams *u, const char *prefix);
+
 size_t upstreams_count(const struct upstreams *u);
 void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
 /* Requests that run, to all of them. */

@@ -1,0 +1,18 @@
+/* Whose request a thread is working on: the token that the client sent, for upstreams with
+ * `credentials: forward`.
+ *
+ * It belongs to the thread that serves the request, like the way it came (upstream/loop.h); other
+ * threads that work for it are given a copy. It is sent to its upstream's own origin alone, is
+ * never logged or stored, and is compared, never looked up, by anything but its SHA-256.
+ */
+#ifndef WB_UPSTREAM_CALLER_H
+#define WB_UPSTREAM_CALLER_H
+
+#define CALLER_TOKEN_MAX 1024u /* bytes, without the NUL; longer ones are none */
+
+/* Borrowed until the next call; NULL = the client sent none. */
+void caller_set(const char *token);
+/* NULL = none. */
+const char *caller_token(void);
+
+#endif
