@@ -27,6 +27,9 @@ everywhere. Speed is never a test: the exit status is 1 only when a run itself f
     cold-100         a hundred clients at once        as many who pull what is held, and one who
                                                       pulls what is not
                      these four                       docker-registry as a mirror of that registry
+    hf-warm          `hf download` of a held model    nginx: the same answers, as files
+                                                      olah, which has it too
+    hf-cold          ... of one that is on the Hub    olah
     headers          inspect of a large header        the formats' own Python readers
     memory-warm      RssAnon with 1,000 slow clients on a held blob
     memory-cold      ... on one that is still being downloaded
@@ -53,6 +56,7 @@ from clients import (MIB, Race, SlowReaders, drain, drain_all, push_patch, push_
 from cold import Cold  # noqa: E402
 from harness import Weighbridge  # noqa: E402
 from headers import headers  # noqa: E402
+from hf import Downloads  # noqa: E402
 from hub import StandInHub  # noqa: E402
 from peers import DockerRegistry, Nginx, Pipelines, cpu_seconds  # noqa: E402
 
@@ -101,7 +105,7 @@ class Bench:
         self.trickles = 20 if short else 100
         self.folder = tempfile.mkdtemp(prefix="weighbridge-bench-", dir=os.environ.get("TMPDIR"))
         self.hub = StandInHub().start()
-        self.cold = self.hashed = self.registry = self.mirrored = None
+        self.cold = self.hashed = self.registry = self.mirrored = self.downloaded = None
         self.peers = []
         self.wb = None
         self.pushes = 0
@@ -299,6 +303,10 @@ class Bench:
         self.mirrored = self.mirrored or Cold(self)
         return self.mirrored
 
+    def downloads(self, cold):
+        self.downloaded = self.downloaded or Downloads(self)
+        return self.downloaded.compare(Weighed, cold)
+
     # --- memory ---
 
     def anonymous_mib(self):
@@ -336,8 +344,9 @@ class Bench:
         if self.wb:
             status = self.wb.stop()
             self.wb.clean()
-        if self.mirrored:
-            status = self.mirrored.stop() or status
+        for front in (self.mirrored, self.downloaded):
+            if front:
+                status = front.stop() or status
         for peer in self.peers:
             peer.stop()
         self.hub.stop()
@@ -361,6 +370,8 @@ MEASURES = {
     "cold-300": lambda b: b.pulls().total_limit(),
     "cold-50-each": lambda b: b.pulls().connection_limit(),
     "cold-100": lambda b: b.pulls().crowd(),
+    "hf-warm": lambda b: b.downloads(cold=False),
+    "hf-cold": lambda b: b.downloads(cold=True),
     "headers": lambda b: headers(b.folder, b.rounds, b.rounds < 9),
     "memory-warm": lambda b: b.slow_clients(b.warm, LIMIT_WARM),
     "memory-cold": lambda b: b.memory_cold(),

@@ -3,7 +3,7 @@
 
 BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libcurl4-openssl-dev
     libssl-dev liblmdb-dev libcjson-dev zlib1g-dev libyaml-dev ca-certificates)
-TEST_PACKAGES=(libcriterion-dev python3-venv python3-pip)
+TEST_PACKAGES=(libcriterion-dev python3-venv python3-pip python3-yaml)
 # Tools that need not be Debian's own: "command package".
 BUILD_TOOLS=()
 TEST_TOOLS=("python3 python3" "curl curl" "skopeo skopeo")
