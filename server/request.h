@@ -111,6 +111,7 @@ struct request {
     uint64_t received;  /* bytes of the body, for the log */
     uint64_t discarded; /* those of them that nobody wanted */
     struct route route;
+    struct hub_route *hub; /* of a Hub's own API (server/hub_api.h), owned; NULL = it is not */
     /* What `?ns=` means (NULL = there is none), and how it was written. */
     const struct config_upstream *ns_upstream;
     char ns[264];

@@ -18,6 +18,17 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_ADMIN_REFERENCE] = "admin_reference",
     [ROUTE_ADMIN_HISTORY] = "admin_history",
     [ROUTE_ADMIN_WARM] = "admin_warm",
+    [ROUTE_HUB_RESOLVE] = "hub_resolve",
+    [ROUTE_HUB_RAW] = "hub_raw",
+    [ROUTE_HUB_INFO] = "hub_info",
+    [ROUTE_HUB_TREE] = "hub_tree",
+    [ROUTE_HUB_PATHS] = "hub_paths_info",
+    [ROUTE_HUB_REFS] = "hub_refs",
+    [ROUTE_HUB_COMMITS] = "hub_commits",
+    [ROUTE_HUB_CHECK] = "hub_auth_check",
+    [ROUTE_HUB_WHOAMI] = "hub_whoami",
+    [ROUTE_HUB_LLAMA] = "hub_llama",
+    [ROUTE_HUB_OTHER] = "hub_other",
 };
 
 const char *route_name(enum route_kind kind)

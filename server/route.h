@@ -29,6 +29,18 @@ enum route_kind {
     ROUTE_ADMIN_REFERENCE,
     ROUTE_ADMIN_HISTORY,
     ROUTE_ADMIN_WARM,
+    /* Of a Hub's own API, found by hub_route.h. */
+    ROUTE_HUB_RESOLVE,
+    ROUTE_HUB_RAW,
+    ROUTE_HUB_INFO,
+    ROUTE_HUB_TREE,
+    ROUTE_HUB_PATHS,
+    ROUTE_HUB_REFS,
+    ROUTE_HUB_COMMITS,
+    ROUTE_HUB_CHECK,
+    ROUTE_HUB_WHOAMI,
+    ROUTE_HUB_LLAMA,
+    ROUTE_HUB_OTHER, /* what is not served here */
     ROUTE_COUNT,
 };
 
