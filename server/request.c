@@ -17,6 +17,7 @@
 #include "server/framing.h"
 #include "server/names.h"
 #include "server/request.h"
+#include "upstream/caller.h"
 #include "upstream/loop.h"
 
 #define ACKED_WORTH 65536u      /* smaller answers leave in one piece */
@@ -247,7 +248,9 @@ static enum MHD_Result run(struct request *q, enum MHD_Result (*step)(struct req
     MHD_get_connection_values(q->connection, MHD_HEADER_KIND, add_way, &loop);
     connection_answers(q);
     loop_set(&loop);
+    caller_set_authorization(request_header(q, "Authorization"));
     enum MHD_Result r = step(q);
+    caller_set(NULL);
     loop_set(NULL);
     if (!q->counts_body && q->body_length > ACKED_WORTH)
         q->acked_before = acknowledged(q);

@@ -2,6 +2,10 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <strings.h>
+
+#include "base/strbuf.h"
+#include "base/base64.h"
 
 static _Thread_local char current[CALLER_TOKEN_MAX + 1];
 static _Thread_local unsigned length;
@@ -31,4 +35,36 @@ void caller_set(const char *token)
 const char *caller_token(void)
 {
     return length ? current : NULL;
+}
+
+/* What follows the scheme, NULL when it is another one. */
+static const char *behind(const char *value, const char *scheme)
+{
+    size_t n = strlen(scheme);
+    if (strncasecmp(value, scheme, n) != 0 || value[n] != ' ')
+        return NULL;
+    return value + n + strspn(value + n, " ");
+}
+
+/* A client that can only be given a name and a password has the token for its password. */
+static void set_password(const char *encoded)
+{
+    _cleanup_strbuf_ struct strbuf pair = STRBUF_INIT;
+    if (base64_decode(encoded, strlen(encoded), &pair) && !strbuf_failed(&pair) && pair.len) {
+        const char *colon = memchr(pair.data, ':', pair.len);
+        if (colon && !memchr(pair.data, '\0', pair.len))
+            caller_set(colon + 1);
+    }
+    if (pair.len)
+        explicit_bzero(pair.data, pair.len);
+}
+
+void caller_set_authorization(const char *value)
+{
+    const char *token = value ? behind(value, "Bearer") : NULL;
+    const char *pair = value ? behind(value, "Basic") : NULL;
+    caller_set(token);
+    /* Longer than that with any name before it is no token either way. */
+    if (pair && strlen(pair) <= 4u * CALLER_TOKEN_MAX)
+        set_password(pair);
 }

@@ -12,6 +12,9 @@
 
 /* Borrowed until the next call; NULL = the client sent none. */
 void caller_set(const char *token);
+/* Likewise, from the value of an Authorization header (NULL = there is none): the token of
+ * `Bearer`, or the password of `Basic`, which is how a registry's clients are given one. */
+void caller_set_authorization(const char *value);
 /* NULL = none. */
 const char *caller_token(void);
 
