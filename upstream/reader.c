@@ -6,12 +6,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/caller.h"
 #include "upstream/loop.h"
-#include "upstream/upstreams_private.h"
+#include "upstream/reader_private.h"
 
 /* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
  */
 #define START_WAIT_MS 60000
+/* Clients of a Hub give up, for good, when an answer has not begun after 10 s; one that has begun
+ * and pauses they take up again. */
+#define START_SOON_MS 8000
 #define HALT_STEP_MS 500
 #define LOOKS 4u /* at what is known of a blob, while that changes */
 
@@ -23,6 +27,11 @@ struct reader {
     uint64_t size;
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
+    struct small *small;       /* or that of a git file */
+    char git_oid[41];          /* of `small` */
+    struct link given;         /* instead of what the store has for the repository */
+    bool has_given;
+    char *token; /* the caller's, where it is forwarded; NULL = none */
     struct transfer_place place;
     uint64_t first, end;     /* what will be read */
     uint64_t asked_end;      /* as it was asked for */
@@ -35,74 +44,6 @@ struct reader {
 static bool is_part(const struct reader *r)
 {
     return r->first > 0 || r->end < r->size;
-}
-
-/* ---- where a Hub file's bytes come from ---------------------------------------------------- */
-
-struct hub_source {
-    struct hub *hub;
-    struct link link; /* keeps the origin's strings */
-    struct digest digest;
-};
-
-static int hub_source_locate(void *ctx, struct http_location *ret, struct error *err)
-{
-    struct hub_source *s = ctx;
-    return hub_locate(s->hub, s->link.origin.repo_id, s->link.origin.commit, s->link.origin.path,
-                      &s->digest, s->link.size, ret, err);
-}
-
-static void hub_source_release(void *ctx)
-{
-    struct hub_source *s = ctx;
-    link_done(&s->link);
-    free(s);
-}
-
-/* Takes the link over on success. */
-static int hub_source_make(struct hub *h, struct link *link, const struct digest *d,
-                           struct transfer_source *ret, struct error *err)
-{
-    struct hub_source *s = calloc(1, sizeof(*s));
-    if (!s)
-        return err_set(err, ERR_NOMEM, "out of memory for a transfer");
-    s->hub = h;
-    s->link = *link;
-    s->digest = *d;
-    *link = (struct link){0};
-    *ret = (struct transfer_source){
-        .upstream = hub_config(h)->prefix,
-        .repository = s->link.origin.repo_id,
-        .pool = hub_pool(h),
-        .retries = hub_config(h)->retries,
-        .max_connections = hub_config(h)->connections_per_blob,
-        .locate = hub_source_locate,
-        .release = hub_source_release,
-        .ctx = s,
-    };
-    return 0;
-}
-
-static int source_make(struct upstreams *u, struct link *link, const struct digest *d,
-                       struct transfer_source *ret, struct error *err)
-{
-    const struct config_upstream *c = upstreams_named(u, link->origin.upstream);
-    if (!c)
-        return err_set(err, ERR_NOT_FOUND,
-                       "this blob comes from the upstream \"%s\", which is no longer configured",
-                       link->origin.upstream);
-    if (config_is_offline(u->config, c)) {
-        char text[DIGEST_TEXT_MAX];
-        return err_set(err, ERR_NOT_FOUND,
-                       "blob %s is not here, and upstream %s is offline by configuration",
-                       digest_format(d, text), c->prefix);
-    }
-    struct mirror *m = upstreams_mirror(u, c);
-    if (m ? mirror_source(m, link, d, ret, err) < 0
-          : hub_source_make(upstreams_hub(u, c), link, d, ret, err) < 0)
-        return -1;
-    ret->limiter = upstreams_limiter_of(u, c);
-    return 0;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -200,20 +141,22 @@ static int find_transfer(struct reader *r, struct link *link, struct error *err)
     bool running = transfer_find(u->transfers, &r->digest, size, &source, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
     if (!running) {
-        if (source_make(u, link, &r->digest, &source, err) < 0)
+        if (reader_source(u, link, &r->digest, r->token, &source, err) < 0)
             return -1;
         source.alone = r->alone;
         if (transfer_join(u->transfers, &r->digest, size, &source, &r->transfer, err) < 0)
             return -1;
     }
     r->own = transfer_is_of(r->transfer, upstream, repo_id);
+    if (running && r->own)
+        transfer_add_caller(r->transfer, r->token);
     return claimed && !feeds(r) ? check_claim(u, r->repository, &r->digest, err) : 0;
 }
 
 /* As transfer_wait(), for as long as a client waits for its answer. */
 static int wait_for_state(const struct reader *r, enum transfer_state state, struct error *err)
 {
-    uint64_t have, end_ms = clock_monotonic_ms() + START_WAIT_MS;
+    uint64_t have, end_ms = clock_monotonic_ms() + (r->has_given ? START_SOON_MS : START_WAIT_MS);
     for (;;) {
         uint64_t now = clock_monotonic_ms(), until_ms = end_ms;
         if (r->halt && atomic_load(r->halt))
@@ -247,7 +190,7 @@ static int join(struct reader *r, struct link *link, struct error *err)
         transfer_hurry(r->transfer, r->first, r->end);
     int rc = wait_for_state(r, TRANSFER_HEADERS, err);
     if (rc == 0)
-        return not_begun(r->upstreams, err);
+        return r->has_given ? 0 : not_begun(r->upstreams, err);
     if (rc > 0 && claimed && feeds(r))
         rc = prove(r, err);
     return rc < 0 ? -1 : 0;
@@ -262,13 +205,20 @@ static int find_link(struct upstreams *u, const char *repository, const struct d
              : store_link_get(u->store, repository, d, ret, err);
 }
 
+static int link_of(const struct reader *r, struct link *ret, struct error *err)
+{
+    if (!r->has_given)
+        return find_link(r->upstreams, r->repository, &r->digest, ret, err);
+    return link_of_origin(&r->given.origin, r->given.size, ret, err) < 0 ? -1 : 1;
+}
+
 /* ---- when the upstream says another size ---- */
 
 /* 1: bytes of this size are the blob, 0: there was no time to see, -1. */
 static int fetch_as(struct reader *r, uint64_t size, struct error *err)
 {
     struct link link = {0};
-    int rc = find_link(r->upstreams, r->repository, &r->digest, &link, err);
+    int rc = link_of(r, &link, err);
     if (rc == 0)
         rc = reader_no_blob(r->upstreams, r->repository, &r->digest, err);
     link.size = size;
@@ -390,7 +340,7 @@ static int look(struct reader *r, struct error *err)
 {
     struct upstreams *u = r->upstreams;
     _cleanup_(link_done) struct link link = {0};
-    int found = find_link(u, r->repository, &r->digest, &link, err);
+    int found = link_of(r, &link, err);
     if (found <= 0)
         return found < 0 ? -1 : reader_no_blob(u, r->repository, &r->digest, err);
     r->size = link.size;
@@ -412,24 +362,34 @@ static int open_blob(struct reader *r, struct error *err)
     return -1;
 }
 
-static struct reader *reader_new(struct upstreams *u, const char *repository,
-                                 const struct digest *d)
+static bool is_forward(struct upstreams *u, const char *repository)
+{
+    const struct config_upstream *c = config_upstream_of(u->config, repository);
+    return c && c->credentials == CREDENTIALS_FORWARD;
+}
+
+/* token: where it is forwarded. */
+static int reader_new(struct upstreams *u, const char *repository, const struct digest *d,
+                      const char *token, struct reader **ret, struct error *err)
 {
     struct reader *r = calloc(1, sizeof(*r));
     if (!r)
-        return NULL;
+        return err_set(err, ERR_NOMEM, "out of memory for a reader");
     r->upstreams = u;
     snprintf(r->repository, sizeof(r->repository), "%s", repository);
     r->digest = *d;
     r->asked_end = UINT64_MAX;
-    return r;
+    if (token && is_forward(u, repository) && !(r->token = strdup(token))) {
+        free(r);
+        return err_set(err, ERR_NOMEM, "out of memory for a reader");
+    }
+    *ret = r;
+    return 0;
 }
 
-/* Takes r, which may be NULL. */
+/* Takes r. */
 static int open_new(struct reader *r, struct reader **ret, struct error *err)
 {
-    if (!r)
-        return err_set(err, ERR_NOMEM, "out of memory for a reader");
     if (open_blob(r, err) < 0) {
         reader_close(r);
         return -1;
@@ -441,21 +401,118 @@ static int open_new(struct reader *r, struct reader **ret, struct error *err)
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
                 uint64_t end, struct reader **ret, struct error *err)
 {
-    struct reader *r = reader_new(u, repository, d);
-    if (r) {
-        r->first = first;
-        r->asked_end = end;
-    }
+    struct reader *r;
+    if (reader_new(u, repository, d, caller_token(), &r, err) < 0)
+        return -1;
+    r->first = first;
+    r->asked_end = end;
     return open_new(r, ret, err);
 }
 
 int reader_open_until(struct upstreams *u, const char *repository, const struct digest *d,
                       const atomic_bool *halt, struct reader **ret, struct error *err)
 {
-    struct reader *r = reader_new(u, repository, d);
-    if (r)
-        r->halt = halt;
+    struct reader *r;
+    if (reader_new(u, repository, d, caller_token(), &r, err) < 0)
+        return -1;
+    r->halt = halt;
     return open_new(r, ret, err);
+}
+
+/* ---- files of a Hub's commit ---- */
+
+int reader_open_file(struct upstreams *u, const char *repository, const struct digest *d,
+                     uint64_t size, const struct origin *origin, const char *token, uint64_t first,
+                     uint64_t end, struct reader **ret, struct error *err)
+{
+    struct reader *r;
+    if (reader_new(u, repository, d, token, &r, err) < 0)
+        return -1;
+    r->first = first;
+    r->asked_end = end;
+    if (link_of_origin(origin, size, &r->given, err) < 0) {
+        reader_close(r);
+        return -1;
+    }
+    r->has_given = true;
+    return open_new(r, ret, err);
+}
+
+/* Starts or joins the fetch, and waits for its first bytes a little. */
+static int join_small(struct reader *r, const struct config_upstream *c,
+                      const struct commit_file *file, struct error *err)
+{
+    struct upstreams *u = r->upstreams;
+    const struct origin *o = &r->given.origin;
+    const struct small_source from = {.hub = upstreams_hub(u, c),
+                                      .id = o->repo_id,
+                                      .commit = o->commit,
+                                      .file = file,
+                                      .token = r->token};
+    uint64_t have;
+    bool started;
+    if (config_is_offline(u->config, c))
+        return err_set(err, ERR_NOT_FOUND,
+                       "%.400s is not here, and upstream %s is offline by configuration",
+                       file->path, c->prefix);
+    if (loop_check(c->prefix, err) < 0 ||
+        small_join(u->smalls, &from, &r->small, &started, err) < 0)
+        return -1;
+    r->kind = started ? READER_FILL : READER_JOIN;
+    r->size = r->end = file->size;
+    memcpy(r->git_oid, file->git_oid, sizeof(r->git_oid));
+    return small_wait(r->small, 0, clock_monotonic_ms() + START_SOON_MS, &have, err) < 0 ? -1 : 0;
+}
+
+int reader_open_small(struct upstreams *u, const char *repository, const struct origin *origin,
+                      const struct commit_file *file, const char *token, struct reader **ret,
+                      struct error *err)
+{
+    struct digest d = {0};
+    struct reader *r;
+    int known =
+        store_hub_object_get(u->store, origin->upstream, origin->repo_id, file->git_oid, &d, err);
+    if (known < 0)
+        return -1;
+    if (known > 0)
+        return reader_open_file(u, repository, &d, file->size, origin, token, 0, UINT64_MAX, ret,
+                                err);
+    const struct config_upstream *c = upstreams_named(u, origin->upstream);
+    if (!c || !upstreams_hub(u, c))
+        return err_set(err, ERR_NOT_FOUND, "no Hub with the prefix \"%s\" is configured",
+                       origin->upstream);
+    if (reader_new(u, repository, &d, token, &r, err) < 0)
+        return -1;
+    if (link_of_origin(origin, file->size, &r->given, err) < 0 || join_small(r, c, file, err) < 0) {
+        reader_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
+}
+
+static int check_small(const struct reader *r, uint64_t first, struct error *err)
+{
+    const struct origin *o = &r->given.origin;
+    struct commit_file file = {.path = o->path};
+    memcpy(file.git_oid, r->git_oid, sizeof(file.git_oid));
+    return first ? small_check_resume(r->upstreams->store, r->repository, o->upstream, o->repo_id,
+                                      &file, err)
+                 : 0;
+}
+
+int reader_aim(struct reader *r, uint64_t first, uint64_t end, struct error *err)
+{
+    if (r->small)
+        return check_small(r, first, err);
+    r->first = first;
+    r->end = end < r->size ? end : r->size;
+    if (r->transfer) {
+        transfer_move(r->transfer, &r->place, first);
+        if (is_part(r))
+            transfer_hurry(r->transfer, r->first, r->end);
+    }
+    return refuse_suspect(r, err);
 }
 
 int reader_stat(struct upstreams *u, const char *repository, const struct digest *d,
@@ -527,6 +584,18 @@ static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t l
     return n;
 }
 
+static ssize_t read_small(struct reader *r, uint64_t offset, void *buf, size_t len,
+                          unsigned wait_ms, bool *ret_waiting, struct error *err)
+{
+    uint64_t have;
+    if (!r->begun && check_small(r, offset, err) < 0)
+        return -1;
+    int rc = small_wait(r->small, offset, clock_monotonic_ms() + wait_ms, &have, err);
+    *ret_waiting = rc == 0;
+    r->begun = r->begun || rc > 0;
+    return rc > 0 ? small_read(r->small, offset, buf, len, err) : rc;
+}
+
 ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, unsigned wait_ms,
                     bool *ret_waiting, struct error *err)
 {
@@ -534,6 +603,8 @@ ssize_t reader_read(struct reader *r, uint64_t offset, void *buf, size_t len, un
     *ret_waiting = false;
     if (offset >= r->size || !len)
         return 0;
+    if (r->small)
+        return read_small(r, offset, buf, len, wait_ms, ret_waiting, err);
     int rc = r->blob ? 1 : wait_for_bytes(r, offset, clock_monotonic_ms() + wait_ms, &why);
     ssize_t n = rc > 0 ? read_bytes(r, offset, buf, len, &why) : rc;
     if (n < 0 && begins_again(r, &why))
@@ -551,8 +622,12 @@ int reader_wait(struct reader *r, uint64_t seen, unsigned wait_ms, uint64_t *ret
         *ret_have = r->size;
         return 1;
     }
-    int rc = transfer_wait(r->transfer, seen, TRANSFER_DONE, clock_monotonic_ms() + wait_ms,
-                           ret_have, err);
+    uint64_t until_ms = clock_monotonic_ms() + wait_ms;
+    if (r->small) {
+        int there = small_wait(r->small, seen, until_ms, ret_have, err);
+        return there > 0 && *ret_have == r->size ? small_wait_kept(r->small, until_ms, err) : there;
+    }
+    int rc = transfer_wait(r->transfer, seen, TRANSFER_DONE, until_ms, ret_have, err);
     return rc < 0 ? -1 : transfer_is_kept(r->transfer, err) < 0 ? -1 : rc;
 }
 
@@ -562,5 +637,10 @@ void reader_close(struct reader *r)
         return;
     blob_close(r->blob);
     leave(r);
+    small_unref(r->small);
+    link_done(&r->given);
+    if (r->token)
+        explicit_bzero(r->token, strlen(r->token));
+    free(r->token);
     free(r);
 }

@@ -60,6 +60,12 @@ void transfers_free(struct transfers *t)
     free(t);
 }
 
+void transfer_add_caller(struct transfer *x, const char *token)
+{
+    if (x->source.add_caller)
+        x->source.add_caller(x->source.ctx, token);
+}
+
 void transfer_source_release(struct transfer_source *source)
 {
     if (source->release)

@@ -82,6 +82,9 @@ struct transfer_source {
                       struct error *err);
     /* It took that value: a later 401 to it means that it is no longer good. NULL: nobody asks. */
     void (*accepted)(void *ctx, const char *sent);
+    /* A reader that joins brings a token of its own (NULL: none), for when those that are there are
+     * refused. NULL: nobody's is used. */
+    void (*add_caller)(void *ctx, const char *token);
     void (*release)(void *ctx);
     void *ctx;
     bool alone; /* joins no transfer from another repository: one has just failed */
@@ -114,6 +117,8 @@ int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
 int transfer_find(struct transfers *t, const struct digest *d, uint64_t size,
                   const struct transfer_source *like, struct transfer **ret);
 void transfer_unref(struct transfer *x); /* NULL is fine */
+/* See transfer_source.add_caller. */
+void transfer_add_caller(struct transfer *x, const char *token);
 
 uint64_t transfer_size(const struct transfer *x);
 /* Whether its bytes are asked for in this repository of this upstream. */

@@ -67,6 +67,8 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     if (rc == 0)
         rc = transfers_new(s, &o, &u->transfers, err);
     if (rc == 0)
+        rc = smalls_new(s, &u->smalls, err);
+    if (rc == 0)
         rc = importer_new(s, &u->importer, err);
     if (rc == 0)
         rc = make_limiters(u, c, err);
@@ -94,6 +96,8 @@ void upstreams_stop(struct upstreams *u)
         if (u->mirrors[i])
             mirror_stop(u->mirrors[i]);
     transfers_stop(u->transfers);
+    if (u->smalls)
+        smalls_stop(u->smalls);
 }
 
 void upstreams_free(struct upstreams *u)
@@ -103,6 +107,7 @@ void upstreams_free(struct upstreams *u)
     if (u->transfers)
         upstreams_stop(u);
     transfers_free(u->transfers);
+    smalls_free(u->smalls);
     importer_free(u->importer);
     for (size_t i = 0; i < u->n; i++) {
         hub_free(u->hubs[i]);
@@ -376,6 +381,8 @@ void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret)
                                    .errors = http_pool_errors(p)};
     if (u->mirrors[i])
         oci_breaker_stats(mirror_oci(u->mirrors[i]), &ret->breaker);
+    else
+        hub_breaker_stats(u->hubs[i], &ret->breaker);
 }
 
 unsigned upstreams_connections(struct upstreams *u)

@@ -93,6 +93,9 @@ int reader_open_file(struct upstreams *u, const char *repository, const struct d
 int reader_open_small(struct upstreams *u, const char *repository, const struct origin *origin,
                       const struct commit_file *file, const char *token, struct reader **ret,
                       struct error *err);
+/* What its client will read, when that was not said at the start: of a small file, which may turn
+ * out to be a held one. ERR_DIGEST_MISMATCH as reader_open(). */
+int reader_aim(struct reader *r, uint64_t first, uint64_t end, struct error *err);
 uint64_t reader_size(const struct reader *r);
 enum reader_kind reader_kind(const struct reader *r);
 int reader_fd(const struct reader *r); /* of a held blob, for sendfile (dup it); -1 otherwise */

@@ -5,6 +5,7 @@
 #include "upstream/hub.h"
 #include "upstream/import.h"
 #include "upstream/mirror.h"
+#include "upstream/small.h"
 #include "upstream/upstreams.h"
 
 struct upstreams {
@@ -12,6 +13,7 @@ struct upstreams {
     struct store *store;
     struct importer *importer;
     struct transfers *transfers;
+    struct smalls *smalls;
     /* hubs[i] or mirrors[i] belongs to config->upstreams[i]; the other is NULL */
     struct hub **hubs;
     struct mirror **mirrors;

@@ -1,0 +1,20 @@
+/* What the files of a reader share:
+ *
+ *     reader.c         one client being sent a blob
+ *     reader_source.c  where a transfer gets the bytes of a link
+ */
+#ifndef WB_UPSTREAM_READER_PRIVATE_H
+#define WB_UPSTREAM_READER_PRIVATE_H
+
+#include "upstream/small.h"
+#include "upstream/upstreams_private.h"
+
+/* A link of its own memory that is only an origin. */
+int link_of_origin(const struct origin *origin, uint64_t size, struct link *ret, struct error *err);
+
+/* Takes the link over on success. token: the caller's, see reader_open_file(). ERR_NOT_FOUND: the
+ * upstream is not configured any more, or offline. */
+int reader_source(struct upstreams *u, struct link *link, const struct digest *d, const char *token,
+                  struct transfer_source *ret, struct error *err);
+
+#endif
