@@ -12,6 +12,12 @@
 #include "server/request.h"
 #include "upstream/hub_mirror.h"
 
+/* ---- hub_request.c ----------------------------------------------------------------------------
+ */
+
+/* Whether this is a request for a manifest that is not meant for the registry API: of llama.cpp
+ * before 2026, which had them from the Hub. */
+bool hub_is_llama(const struct request *q);
 /* Finds the mirror and the repository's name of q->hub, and asks the access rules. */
 int hub_settle(struct request *q, struct hub_at *at, struct error *err);
 
@@ -35,6 +41,9 @@ enum MHD_Result hub_reply_error(struct request *q, const struct hub_at *at,
 /* One with a status of its own and no X-Error-Code. allow: of a 405, or NULL. */
 enum MHD_Result hub_reply_refusal(struct request *q, unsigned status, const char *allow,
                                   const char *message);
+/* The same with one more header (NULL = none). */
+enum MHD_Result hub_reply_with(struct request *q, const struct hub_at *at, unsigned status,
+                               const char *header, const char *value, const char *message);
 
 /* For a handler that takes a body: collects it (at most max bytes, without a NUL counted), then
  * calls `then`, which answers and finds it with hub_body(). A body that can not be had is answered

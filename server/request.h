@@ -40,6 +40,7 @@ struct server {
     atomic_uint_fast64_t clients; /* open connections */
     atomic_uint large_buffers;    /* of bodies that are being received */
     atomic_size_t pushed_memory;  /* bytes of the manifests that are being received */
+    atomic_size_t question_bytes; /* of bodies of questions to the Hub's API, likewise */
     pthread_mutex_t lock;         /* guards: active, pushes_read */
     pthread_cond_t idle;          /* active became 0 */
     uint64_t active;              /* requests between their headers and their end */
