@@ -126,7 +126,7 @@ enum MHD_Result blobs_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
     struct blob_request br = {0};
-    if (request_may(q, ACCESS_PULL, &err) < 0)
+    if (request_may_pull(q, &err) < 0)
         return reply_error(q, RESOURCE_BLOB, &err);
     digest_format(&q->route.ref.digest, br.digest);
     snprintf(br.etag, sizeof(br.etag), "\"%s\"", br.digest);

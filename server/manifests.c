@@ -24,7 +24,7 @@ enum MHD_Result manifests_serve(struct request *q)
     struct error err = ERROR_INIT;
     _cleanup_(manifest_answer_done) struct manifest_answer a = {0};
     char digest[DIGEST_TEXT_MAX], etag[DIGEST_TEXT_MAX + 2];
-    if (request_may(q, ACCESS_PULL, &err) < 0 ||
+    if (request_may_pull(q, &err) < 0 ||
         upstreams_manifest(q->server->upstreams, &q->route.ref, &a, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     q->cache = a.imported ? "fill" : "hit";

@@ -294,7 +294,7 @@ static bool mount_absent(const struct request *q, const struct digest_list *abse
 {
     char from[REPOSITORY_MAX + 1];
     bool ok = absent->n > 0 && names_default(q, from) &&
-              config_access_allows(q->server->config, from, ACCESS_PULL);
+              request_may_pull_from(q, from);
     for (size_t i = 0; ok && i < absent->n; i++)
         ok = store_blob_mount(q->server->store, q->route.ref.repository, &absent->items[i], from,
                               NULL) == 1;

@@ -125,7 +125,7 @@ enum MHD_Result referrers_serve(struct request *q)
     _cleanup_(referrer_list_done) struct referrer_list list = {0};
     const struct reference *ref = &q->route.ref;
     char warning[WARNING_TEXT_MAX];
-    if (request_may(q, ACCESS_PULL, &err) < 0)
+    if (request_may_pull(q, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     if (read_page(q, &page, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);

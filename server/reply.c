@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/hub_api.h"
 #include "server/request.h"
 
 #define WARNING_MAX 4096 /* bytes, what the specification allows */
@@ -87,7 +88,7 @@ enum MHD_Result reply_known(struct request *q, unsigned status, struct MHD_Respo
     }
     if (q->phase == PHASE_HEADERS && q->answers_now)
         q->must_close = true;
-    bool ok = reply_put(r, "Docker-Distribution-API-Version", "registry/2.0") &&
+    bool ok = (q->hub || reply_put(r, "Docker-Distribution-API-Version", "registry/2.0")) &&
               reply_put(r, "X-Request-Id", q->id) &&
               reply_put(r, "X-Content-Type-Options", "nosniff") &&
               (!q->ns_upstream || reply_put(r, "OCI-Namespace", q->ns));
@@ -147,8 +148,13 @@ enum MHD_Result reply_error(struct request *q, enum resource about, const struct
 {
     struct error_answer a = error_answer_of(err, about);
     char seconds[16];
+    if (q->hub)
+        return hub_reply_error(q, NULL, err);
     if (err != &q->error)
         q->error = *err;
+    if (request_is_challenged(q, err))
+        return reply_json_error(q, 401, "UNAUTHORIZED", err_name(err->code), err->text,
+                                "WWW-Authenticate", "Basic realm=\"weighbridge\"");
     snprintf(seconds, sizeof(seconds), "%u", a.retry_after);
     return reply_json_error(q, a.status, a.code, err_name(err->code),
                             a.is_ours ? "the server failed; its log has the reason under this "
@@ -160,5 +166,7 @@ enum MHD_Result reply_error(struct request *q, enum resource about, const struct
 enum MHD_Result reply_refusal(struct request *q, unsigned status, const char *code,
                               const char *allow, const char *message)
 {
+    if (q->hub)
+        return hub_reply_refusal(q, status, allow, message);
     return reply_json_error(q, status, code, NULL, message, allow ? "Allow" : NULL, allow);
 }

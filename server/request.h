@@ -164,6 +164,19 @@ void request_source(const struct request *q, const char *verb, char *buf, size_t
 /* The socket, borrowed. */
 int request_fd(const struct request *q);
 
+/* ---- rights.c: who may pull what ----------------------------------------------------------------
+ */
+
+/* request_may() for ACCESS_PULL of the request's reference; of a Hub's repository also what the
+ * policies and, where it is forwarded, the caller's token say. May ask the Hub. */
+int request_may_pull(const struct request *q, struct error *err);
+/* Another repository, to take something from. */
+bool request_may_pull_from(const struct request *q, const char *repository);
+/* Whether its name may be told, and nothing be asked for that. */
+bool request_may_see(const struct request *q, const char *repository);
+/* The client lacks a token that would be forwarded, so that a challenge is of use to it. */
+bool request_is_challenged(const struct request *q, const struct error *err);
+
 /* ---- dispatch.c: which method of which route is served where ------------------------------------
  */
 

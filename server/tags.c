@@ -67,7 +67,7 @@ enum MHD_Result tags_serve(struct request *q)
     _cleanup_(name_list_done) struct name_list list = {0};
     const struct reference *ref = &q->route.ref;
     char path[REPOSITORY_MAX + 32], warning[WARNING_TEXT_MAX];
-    if (request_may(q, ACCESS_PULL, &err) < 0)
+    if (request_may_pull(q, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
     if (read_page(q, &page, &err) < 0)
         return reply_error(q, RESOURCE_NONE, &err);
@@ -87,6 +87,14 @@ enum MHD_Result tags_serve(struct request *q)
                       n && (list.more || n < list.n) ? list.names[n - 1] : NULL, warning);
 }
 
+static bool hides_some(const struct config *c)
+{
+    bool hides = c->n_access || c->n_policies;
+    for (size_t i = 0; i < c->n_upstreams; i++)
+        hides = hides || c->upstreams[i].credentials == CREDENTIALS_FORWARD;
+    return hides;
+}
+
 /* One page of repositories that this client may pull from: rules can hide any number of those that
  * are there, so it looks on until it has one more than it will show. */
 static int visible(const struct request *q, const struct page *page, struct strbuf *names,
@@ -99,12 +107,12 @@ static int visible(const struct request *q, const struct page *page, struct strb
     for (bool more = true; more;) {
         _cleanup_(name_list_done) struct name_list list = {0};
         size_t want = page->limit - n + 1;
-        if (q->server->config->n_access && want < FILTERED_MIN)
+        if (hides_some(q->server->config) && want < FILTERED_MIN)
             want = FILTERED_MIN;
         if (store_repositories(q->server->store, *from ? from : NULL, want, &list, err) < 0)
             return -1;
         for (size_t i = 0; i < list.n; i++) {
-            if (!config_access_allows(q->server->config, list.names[i], ACCESS_PULL))
+            if (!request_may_see(q, list.names[i]))
                 continue;
             if (n == page->limit) {
                 *ret_n = n;

@@ -216,7 +216,7 @@ static enum MHD_Result reply_gone(struct request *q, const struct digest *d)
 {
     struct error err = ERROR_INIT;
     struct link link = {0};
-    bool may_know = d && request_may(q, ACCESS_PULL, NULL) == 0;
+    bool may_know = d && request_may_pull(q, NULL) == 0;
     int found =
         may_know ? store_link_get(q->server->store, q->route.ref.repository, d, &link, &err) : 0;
     if (found < 0)

@@ -8,16 +8,11 @@
 #define LOOK_AT_MAX 1024u /* repositories that are looked at for a blob with no `from` */
 #define PAGE 128u
 
-static bool may_pull(const struct request *q, const char *repository)
-{
-    return config_access_allows(q->server->config, repository, ACCESS_PULL);
-}
-
 static int mount_from(struct request *q, const struct digest *d, const char *from,
                       struct error *err)
 {
     char lower[REPOSITORY_MAX + 1];
-    if (!names_beside(q, from, lower) || !may_pull(q, lower))
+    if (!names_beside(q, from, lower) || !request_may_pull_from(q, lower))
         return 0;
     return store_blob_mount(q->server->store, q->route.ref.repository, d, lower, err);
 }
@@ -28,13 +23,15 @@ static int mount_from_anywhere(struct request *q, const struct digest *d, struct
     struct store *s = q->server->store;
     const char *repository = q->route.ref.repository;
     char last[REPOSITORY_MAX + 1] = "";
-    int r = may_pull(q, repository) ? store_blob_mount(s, repository, d, repository, err) : 0;
+    int r = request_may_pull_from(q, repository)
+                ? store_blob_mount(s, repository, d, repository, err)
+                : 0;
     bool more = true;
     for (unsigned looked = 0; r == 0 && more && looked < LOOK_AT_MAX;) {
         struct name_list l = {0};
         r = store_blob_repositories(s, d, *last ? last : NULL, PAGE, &l, err);
         for (size_t i = 0; r == 0 && i < l.n; i++)
-            if (may_pull(q, l.names[i]))
+            if (request_may_see(q, l.names[i]))
                 r = store_blob_mount(s, repository, d, l.names[i], err);
         looked += (unsigned)l.n;
         more = l.more && l.n > 0 && ascii_lower(l.names[l.n - 1], last, sizeof(last));

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "server/request.h"
+#include "upstream/caller.h"
 #include "upstream/warm.h"
 
 #define BLOCK_SIZE ((size_t)16 * 1024)
@@ -24,6 +25,7 @@
 struct warming {
     struct request *q; /* valid while the content reader is called, not in warming_free() */
     struct upstreams *upstreams;
+    char token[CALLER_TOKEN_MAX + 1]; /* the caller's, "" = none */
     struct warm_plan plan;
     struct warm_progress progress;
     atomic_bool halt;
@@ -85,7 +87,9 @@ static void *warm_main(void *arg)
     struct warming *w = arg;
     struct error err = ERROR_INIT;
     pthread_setname_np(pthread_self(), "warm");
+    caller_set(w->token);
     int rc = warm_run(w->upstreams, &w->plan, &w->progress, &w->halt, &err);
+    caller_set(NULL);
     pthread_mutex_lock(&w->lock);
     w->rc = rc;
     w->error = err;
@@ -115,6 +119,7 @@ static void warming_free(void *cls)
         pthread_join(w->thread, NULL);
         log_end(w);
     }
+    explicit_bzero(w->token, sizeof(w->token));
     warm_plan_done(&w->plan);
     strbuf_done(&w->lines);
     pthread_cond_destroy(&w->cond);
@@ -202,6 +207,8 @@ static struct warming *warming_new(struct request *q)
     }
     w->q = q;
     w->upstreams = q->server->upstreams;
+    if (caller_token())
+        snprintf(w->token, sizeof(w->token), "%s", caller_token());
     w->progress.on_blob = on_blob;
     w->progress.ctx = w;
     w->began_ms = w->told_ms = clock_monotonic_ms();
@@ -225,7 +232,10 @@ enum MHD_Result warm_serve(struct request *q)
     struct warming *w = warming_new(q);
     if (!w)
         return no_memory(q, NULL);
-    if (warm_plan(w->upstreams, &q->route.ref, &w->plan, &err) < 0) {
+    const struct reference *ref = &q->route.ref;
+    if (upstreams_may_pull(w->upstreams, ref->repository, ref->is_digest ? "" : ref->tag, &err) <
+            0 ||
+        warm_plan(w->upstreams, &q->route.ref, &w->plan, &err) < 0) {
         warming_free(w);
         return reply_error(q, RESOURCE_MANIFEST, &err);
     }

@@ -24,6 +24,15 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
 void upstreams_stop(struct upstreams *u);
 void upstreams_free(struct upstreams *u);
 
+/* Whether a repository may be pulled from: always, but for a Hub's, of which the policies are
+ * looked at and, with `credentials: forward`, the rights of this thread's caller
+ * (upstream/caller.h). tag: "" = the repository as such, or a digest. Asked before anything is told
+ * of what is held; the functions below do not ask. The errors of hub_access_check(), ERR_DENIED. */
+int upstreams_may_pull(struct upstreams *u, const char *repository, const char *tag,
+                       struct error *err);
+/* Whether the caller's token decides about this repository. */
+bool upstreams_is_forward(struct upstreams *u, const char *repository);
+
 #define WARNING_TEXT_MAX 500
 
 struct manifest_answer {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/cleanup.h"
 #include "model/oci_manifest.h"
+#include "upstream/caller.h"
 #include "upstream/import_private.h"
 #include "upstream/upstreams_private.h"
 
@@ -175,6 +176,7 @@ struct warming {
     const struct warm_plan *plan;
     struct warm_progress *progress;
     const atomic_bool *halt;
+    const char *token;    /* of whom it is done for */
     pthread_mutex_t lock; /* guards: progress->on_blob */
 };
 
@@ -244,6 +246,8 @@ static int warm_one(void *ctx, size_t i, struct error *err)
     struct warming *w = ctx;
     struct warm_blob b = w->plan->blobs[i];
     char text[DIGEST_TEXT_MAX];
+    if (caller_token() != w->token) /* a thread of its own */
+        caller_set(w->token);
     for (unsigned attempt = 0; !b.held;) {
         struct error why = ERROR_INIT;
         if (atomic_load(w->halt))
@@ -269,7 +273,8 @@ static int warm_one(void *ctx, size_t i, struct error *err)
 int warm_run(struct upstreams *u, const struct warm_plan *p, struct warm_progress *progress,
              const atomic_bool *halt, struct error *err)
 {
-    struct warming w = {.upstreams = u, .plan = p, .progress = progress, .halt = halt};
+    struct warming w = {
+        .upstreams = u, .plan = p, .progress = progress, .halt = halt, .token = caller_token()};
     struct error e = ERROR_INIT;
     if (pthread_mutex_init(&w.lock, NULL))
         return err_set(err, ERR_NOMEM, "out of memory");
