@@ -184,21 +184,62 @@ int digest_order(const void *a, const void *b)
     return memcmp(x->raw, y->raw, digest_size(x->alg));
 }
 
+/* Appends the hash of the names, each with its NUL. */
+static int put_hash(struct key *k, const char *const *names, size_t n, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
+    struct digest d;
+    for (size_t i = 0; i < n; i++)
+        strbuf_put(&b, names[i], strlen(names[i]) + 1);
+    if (strbuf_failed(&b))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (digest_of(DIGEST_SHA256, b.data, b.len, &d, err) < 0)
+        return -1;
+    key_put(k, d.raw, digest_size(d.alg));
+    return 0;
+}
+
 int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,
                   struct error *err)
 {
-    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    strbuf_put(&b, upstream, strlen(upstream) + 1);
-    strbuf_put(&b, repo_id, strlen(repo_id) + 1);
-    strbuf_put(&b, commit, strlen(commit) + 1);
-    if (strbuf_failed(&b))
-        return err_set(err, ERR_NOMEM, "out of memory");
-    struct digest d;
-    if (digest_of(DIGEST_SHA256, b.data, b.len, &d, err) < 0)
-        return -1;
+    const char *names[] = {upstream, repo_id, commit};
     *ret = KEY_INIT;
-    key_put(ret, d.raw, digest_size(d.alg));
-    return 0;
+    return put_hash(ret, names, ARRAY_LEN(names), err);
+}
+
+int key_of_hub(const char *upstream, const char *name, struct key *ret, struct error *err)
+{
+    const char *names[] = {upstream, name};
+    *ret = KEY_INIT;
+    return put_hash(ret, names, ARRAY_LEN(names), err);
+}
+
+struct key key_of_documents(const struct key *repository, const char *commit)
+{
+    struct key k = *repository;
+    key_put_name(&k, commit);
+    return k;
+}
+
+int key_of_document(const struct key *repository, const char *commit, const char *what,
+                    struct key *ret, struct error *err)
+{
+    *ret = key_of_documents(repository, commit);
+    return put_hash(ret, &what, 1, err);
+}
+
+struct key key_of_hub_file(const struct key *commit, const struct digest *d)
+{
+    struct key k = *commit;
+    key_put_digest(&k, d);
+    return k;
+}
+
+struct key key_of_hub_use(const struct digest *d, const struct key *commit)
+{
+    struct key k = key_of_digest(d);
+    key_put(&k, commit->data, commit->len);
+    return k;
 }
 
 void key_list_add(struct key_list *l, const void *data, size_t len)

@@ -67,6 +67,19 @@ int digest_order(const void *a, const void *b);
 int key_of_commit(const char *upstream, const char *repo_id, const char *commit, struct key *ret,
                   struct error *err);
 
+/* ---- of the Hub's own API (storage/hub.h): what begins with the hash of an upstream and a name
+ * --- */
+
+/* A name, or what all rows of a repository begin with. Fails only when hashing does. */
+int key_of_hub(const char *upstream, const char *name, struct key *ret, struct error *err);
+/* Further parts. A document's name may be longer than a key can be. */
+int key_of_document(const struct key *repository, const char *commit, const char *what,
+                    struct key *ret, struct error *err);
+struct key key_of_documents(const struct key *repository, const char *commit); /* prefix */
+/* commit: the key of a repository with the commit behind it */
+struct key key_of_hub_file(const struct key *commit, const struct digest *d);
+struct key key_of_hub_use(const struct digest *d, const struct key *commit);
+
 /* Keys that a scan picked, for a later step. strbuf_done(&l.data) frees it; running out of memory
  * shows in strbuf_failed(&l.data). */
 struct key_list {

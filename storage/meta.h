@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "storage/hub.h"
 #include "storage/rows.h"
 #include "storage/store.h"
 
@@ -125,6 +126,34 @@ int meta_referrers_replace(struct meta *m, const char *repository, const struct 
 int meta_tag_history(struct meta *m, const char *repository, const char *tag, size_t limit,
                      struct tag_history *ret, struct error *err);
 
+/* ---- the Hub's own API: as in storage/hub.h, with names that were checked ---- */
+
+int meta_hub_name_get(struct meta *m, const char *upstream, const char *name, struct hub_name *ret,
+                      struct error *err);
+int meta_hub_pin_get(struct meta *m, const char *upstream, const char *id, const char *revision,
+                     struct hub_pin *ret, struct error *err);
+int meta_hub_pin_put(struct meta *m, const char *upstream, const char *name, const char *id,
+                     const char *revision, const char *commit, struct error *err);
+int meta_hub_pin_drop(struct meta *m, const char *upstream, const char *id, const char *revision,
+                      struct error *err);
+int meta_hub_repository_drop(struct meta *m, const char *upstream, const char *id,
+                             struct error *err);
+int meta_hub_document_get(struct meta *m, const char *upstream, const char *id, const char *commit,
+                          const char *what, struct strbuf *to, uint64_t *ret_checked_at,
+                          struct error *err);
+int meta_hub_document_put(struct meta *m, const char *upstream, const char *id, const char *commit,
+                          const char *what, const void *data, size_t len, struct error *err);
+int meta_hub_files_put(struct meta *m, const char *upstream, const char *id, const char *commit,
+                       const struct commit_file *files, size_t n, struct error *err);
+int meta_hub_object_get(struct meta *m, const char *upstream, const char *id, const char *git_oid,
+                        struct digest *ret, struct error *err);
+int meta_hub_object_put(struct meta *m, const char *upstream, const char *id, const char *git_oid,
+                        const struct digest *d, struct error *err);
+int meta_hub_keep(struct meta *m, const char *upstream, const char *id, const char *commit,
+                  const struct digest *d, struct error *err);
+int meta_hub_forget(struct meta *m, const char *upstream, const char *id, const char *commit,
+                    struct error *err);
+
 /* ---- mismatches ---- */
 
 /* One row for everybody, or one for each repository, in one transaction. */
@@ -156,20 +185,21 @@ struct dead_blobs {
     uint64_t held;      /* others that only younger holds keep */
     struct digest next; /* where to go on */
 };
-/* Blobs behind `after` (NULL = from the start) that no manifest needs and no hold that was made
- * after cutoff_s keeps, looking at a bounded number of rows. Returns 1 when there may be more, 0 at
- * the end, -1. */
+/* Blobs behind `after` (NULL = from the start) that no manifest and no commit of a Hub needs and no
+ * hold that was made after cutoff_s keeps, looking at a bounded number of rows. Returns 1 when
+ * there may be more, 0 at the end, -1. */
 int meta_dead_blobs(struct meta *m, const struct digest *after, uint64_t cutoff_s,
                     struct dead_blobs *d, struct error *err);
 /* Drops their rows and leaves removal rows: a crash before the files are gone is settled later. */
 int meta_blobs_doom(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
 /* Their files are gone. */
 int meta_blobs_gone(struct meta *m, const struct dead_blob *blobs, size_t n, struct error *err);
-/* Whether a manifest needs it, or a hold that was made after cutoff_s: 1, 0, -1. */
+/* Whether a manifest or a commit of a Hub needs it, or a hold that was made after cutoff_s: 1, 0,
+ * -1. */
 int meta_is_needed(struct meta *m, const struct digest *d, uint64_t cutoff_s, struct error *err);
-/* Drops file lists of commits that nothing refers to, mismatches that ran out, histories of tags
- * that have been gone for long, what upstreams said are referrers of subjects that are not here,
- * and counts the bytes of all blobs again. */
+/* Drops file lists of commits that nothing refers to and the Hub's API did not serve, mismatches
+ * that ran out, histories of tags that have been gone for long, what upstreams said are referrers
+ * of subjects that are not here, and counts the bytes of all blobs again. */
 int meta_tidy(struct meta *m, struct error *err);
 
 #endif

@@ -18,12 +18,24 @@ _Static_assert(sizeof(size_t) == 8, "the memory map needs a 64-bit address space
 #define READERS_DEFAULT (4096 + 64)
 
 static const char *const db_names[DB_COUNT] = {
-    [DB_STATE] = "state",         [DB_BLOBS] = "blobs",
-    [DB_INCOMING] = "incoming",   [DB_LINKS] = "links",
-    [DB_USES] = "uses",           [DB_MANIFESTS] = "manifests",
-    [DB_TAGS] = "tags",           [DB_REPOSITORIES] = "repositories",
-    [DB_COMMITS] = "commits",     [DB_MISMATCHES] = "mismatches",
-    [DB_REFERRERS] = "referrers", [DB_HISTORY] = "history",
+    [DB_STATE] = "state",
+    [DB_BLOBS] = "blobs",
+    [DB_INCOMING] = "incoming",
+    [DB_LINKS] = "links",
+    [DB_USES] = "uses",
+    [DB_MANIFESTS] = "manifests",
+    [DB_TAGS] = "tags",
+    [DB_REPOSITORIES] = "repositories",
+    [DB_COMMITS] = "commits",
+    [DB_MISMATCHES] = "mismatches",
+    [DB_REFERRERS] = "referrers",
+    [DB_HISTORY] = "history",
+    [DB_HUB_NAMES] = "hub_names",
+    [DB_HUB_PINS] = "hub_pins",
+    [DB_HUB_DOCUMENTS] = "hub_documents",
+    [DB_HUB_OBJECTS] = "hub_objects",
+    [DB_HUB_COMMITS] = "hub_commits",
+    [DB_HUB_USES] = "hub_uses",
 };
 
 /* What is left when a write of several pages was cut off by the end of the space. */
@@ -388,4 +400,28 @@ int db_has_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *pr
     if (db_each(m, txn, db, prefix, NULL, visit_any, &any, err) < 0)
         return -1;
     return any;
+}
+
+static int visit_key(void *ctx, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)v;
+    struct key_list *to = ctx;
+    key_list_add(to, k->mv_data, k->mv_size);
+    return strbuf_failed(&to->data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+int db_pick(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, struct key_list *to,
+            struct error *err)
+{
+    return db_each(m, txn, db, prefix, NULL, visit_key, to, err);
+}
+
+int db_delete_list(struct meta *m, MDB_txn *txn, enum db db, const struct key_list *keys,
+                   struct error *err)
+{
+    struct key k;
+    for (size_t pos = 0; key_list_next(keys, &pos, &k);)
+        if (db_delete(m, txn, db, &k, err) < 0)
+            return -1;
+    return 0;
 }

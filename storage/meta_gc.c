@@ -225,13 +225,18 @@ static int pick(struct tidy_ctx *c, const MDB_val *k, struct error *err)
 
 static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
-    (void)v;
     struct tidy_ctx *c = arg;
     struct digest d = {.alg = DIGEST_SHA256};
     if (k->mv_size == digest_size(DIGEST_SHA256)) {
         memcpy(d.raw, k->mv_data, k->mv_size);
         if (c->n_used && bsearch(&d, c->used, c->n_used, sizeof(d), compare_digests))
             return 0;
+    }
+    struct commit_row row;
+    if (commit_row_decode(v->mv_data, v->mv_size, &row, NULL) == 0) {
+        int r = hub_commit_is_known(c->m, c->txn, row.upstream, row.repo_id, row.commit, err);
+        if (r != 0)
+            return r < 0 ? -1 : 0;
     }
     return pick(c, k, err);
 }
@@ -277,14 +282,10 @@ static int visit_size(void *arg, const MDB_val *k, const MDB_val *v, struct erro
 static int sweep(struct tidy_ctx *c, enum db db, const struct key *prefix, db_visit *visit,
                  struct error *err)
 {
-    struct key k;
     strbuf_reset(&c->keys.data);
     if (db_each(c->m, c->txn, db, prefix, NULL, visit, c, err) < 0)
         return -1;
-    for (size_t pos = 0; key_list_next(&c->keys, &pos, &k);)
-        if (db_delete(c->m, c->txn, db, &k, err) < 0)
-            return -1;
-    return 0;
+    return db_delete_list(c->m, c->txn, db, &c->keys, err);
 }
 
 static int tidy(struct tidy_ctx *c, struct error *err)

@@ -391,7 +391,10 @@ int blob_needed(struct meta *m, MDB_txn *txn, const struct digest *d, uint64_t c
     struct key prefix = key_of_digest(d);
     if (db_each(m, txn, DB_USES, &prefix, NULL, visit_needed, &c, err) < 0)
         return -1;
-    *ret = c.need;
+    int kept = c.need == BLOB_USED ? 1 : db_has_prefix(m, txn, DB_HUB_USES, &prefix, err);
+    if (kept < 0)
+        return -1;
+    *ret = kept ? BLOB_USED : c.need;
     return 0;
 }
 

@@ -15,18 +15,24 @@
 #include "storage/meta.h"
 
 enum db {
-    DB_STATE,        /* counters */
-    DB_BLOBS,        /* digest -> blob */
-    DB_INCOMING,     /* kind, id -> incoming */
-    DB_LINKS,        /* repository, digest -> link */
-    DB_USES,         /* blob, repository, manifest -> nothing; without a manifest: a hold */
-    DB_MANIFESTS,    /* repository, digest -> manifest */
-    DB_TAGS,         /* repository, tag -> tag */
-    DB_REPOSITORIES, /* repository -> repository */
-    DB_COMMITS,      /* hash of upstream, id, commit -> file list */
-    DB_MISMATCHES,   /* digest -> until */
-    DB_REFERRERS,    /* repository, subject, manifest -> what the list of referrers says of it */
-    DB_HISTORY,      /* repository, tag, sequence -> event */
+    DB_STATE,         /* counters */
+    DB_BLOBS,         /* digest -> blob */
+    DB_INCOMING,      /* kind, id -> incoming */
+    DB_LINKS,         /* repository, digest -> link */
+    DB_USES,          /* blob, repository, manifest -> nothing; without a manifest: a hold */
+    DB_MANIFESTS,     /* repository, digest -> manifest */
+    DB_TAGS,          /* repository, tag -> tag */
+    DB_REPOSITORIES,  /* repository -> repository */
+    DB_COMMITS,       /* hash of upstream, id, commit -> file list */
+    DB_MISMATCHES,    /* digest -> until */
+    DB_REFERRERS,     /* repository, subject, manifest -> what the list of referrers says of it */
+    DB_HISTORY,       /* repository, tag, sequence -> event */
+    DB_HUB_NAMES,     /* hash of a name -> its id; hash of an id, hash of a name -> nothing */
+    DB_HUB_PINS,      /* hash of an id, revision -> commit */
+    DB_HUB_DOCUMENTS, /* hash of an id, commit, hash of what -> document */
+    DB_HUB_OBJECTS,   /* hash of an id, git object id -> sha256 */
+    DB_HUB_COMMITS,   /* hash of an id, commit -> names; and a digest -> nothing: its file */
+    DB_HUB_USES,      /* blob, hash of an id, commit -> nothing */
     DB_COUNT,
 };
 
@@ -103,6 +109,13 @@ int db_each(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
 int db_each_back(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, db_visit *fn,
                  void *ctx, struct error *err);
 
+/* Appends the keys that begin with the prefix. */
+int db_pick(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, struct key_list *to,
+            struct error *err);
+/* Deletes those that are there. */
+int db_delete_list(struct meta *m, MDB_txn *txn, enum db db, const struct key_list *keys,
+                   struct error *err);
+
 /* meta_writer.c */
 int meta_writer_start(struct meta *m, struct error *err);
 void meta_writer_stop(struct meta *m);
@@ -134,6 +147,10 @@ int blob_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, s
 int incoming_drop(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 void incoming_key(const struct incoming_row *row, struct key *ret);
 
+/* meta_hub_commit.c: whether the commit was asked for through the Hub's API: 1, 0, -1. */
+int hub_commit_is_known(struct meta *m, MDB_txn *txn, const char *upstream, const char *id,
+                        const char *commit, struct error *err);
+
 /* meta_upload.c: blob_publish() of an upload, whose repository gets its link. */
 int upload_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 
@@ -159,7 +176,7 @@ int hold_drop(struct meta *m, MDB_txn *txn, const char *repository, const struct
               struct error *err);
 
 enum blob_need {
-    BLOB_DEAD, /* no manifest needs it, no hold is younger than the cutoff */
+    BLOB_DEAD, /* no manifest and no commit of a Hub needs it, no hold is younger than the cutoff */
     BLOB_HELD, /* only holds keep it */
     BLOB_USED,
 };

@@ -68,16 +68,6 @@ static int visit_pick(void *arg, const MDB_val *k, const MDB_val *v, struct erro
     return strbuf_failed(&c->keys.data) ? err_set(err, ERR_NOMEM, "out of memory") : 0;
 }
 
-static int delete_keys(struct meta *m, MDB_txn *txn, enum db db, const struct key_list *keys,
-                       struct error *err)
-{
-    struct key k;
-    for (size_t pos = 0; key_list_next(keys, &pos, &k);)
-        if (db_delete(m, txn, db, &k, err) < 0)
-            return -1;
-    return 0;
-}
-
 static int check_guard(const struct remove_args *a, const char *tag, struct error *err)
 {
     char text[DIGEST_TEXT_MAX];
@@ -148,7 +138,7 @@ static int drop_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct ke
                          .told_behind = db == DB_REFERRERS ? prefix->len : 0};
     int r = db_each(m, txn, db, prefix, NULL, visit_pick, &c, err);
     if (r == 0)
-        r = delete_keys(m, txn, db, &c.keys, err);
+        r = db_delete_list(m, txn, db, &c.keys, err);
     key_list_done(&c.keys);
     return r;
 }
@@ -205,7 +195,7 @@ static int release_all(struct meta *m, MDB_txn *txn, const struct remove_args *a
     if (r == 0)
         r = db_each(m, txn, DB_REFERRERS, &prefix, NULL, visit_referrer, &c, err);
     if (r == 0)
-        r = delete_keys(m, txn, DB_REFERRERS, &c.keys, err);
+        r = db_delete_list(m, txn, DB_REFERRERS, &c.keys, err);
     key_list_done(&c.keys);
     return r;
 }

@@ -365,3 +365,126 @@ int commit_row_decode(const void *data, size_t len, struct commit_row *ret, stru
     *ret = row;
     return 0;
 }
+
+void hub_name_row_encode(struct strbuf *b, const struct hub_name_row *row)
+{
+    record_put_u64(b, ROW_HUB_NAME);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->name);
+    record_put_string(b, row->id);
+    record_put_u64(b, row->checked_at);
+}
+
+int hub_name_row_decode(const void *data, size_t len, struct hub_name_row *ret, struct error *err)
+{
+    struct hub_name_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_HUB_NAME);
+    row.upstream = record_get_string(&r);
+    row.name = record_get_string(&r);
+    row.id = record_get_string(&r);
+    row.checked_at = record_get_u64(&r);
+    if (!record_end(&r) || !*row.id || strlen(row.id) > REPOSITORY_MAX)
+        return damaged(err, "Hub name");
+    *ret = row;
+    return 0;
+}
+
+void hub_pin_row_encode(struct strbuf *b, const struct hub_pin_row *row)
+{
+    record_put_u64(b, ROW_HUB_PIN);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->id);
+    record_put_string(b, row->revision);
+    record_put_string(b, row->commit);
+    record_put_u64(b, row->checked_at);
+}
+
+int hub_pin_row_decode(const void *data, size_t len, struct hub_pin_row *ret, struct error *err)
+{
+    struct hub_pin_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_HUB_PIN);
+    row.upstream = record_get_string(&r);
+    row.id = record_get_string(&r);
+    row.revision = record_get_string(&r);
+    row.commit = record_get_string(&r);
+    row.checked_at = record_get_u64(&r);
+    if (!record_end(&r) || !is_lower_hex(row.commit, GIT_ID_LEN))
+        return damaged(err, "Hub revision");
+    *ret = row;
+    return 0;
+}
+
+void hub_document_row_encode(struct strbuf *b, const struct hub_document_row *row)
+{
+    record_put_u64(b, ROW_HUB_DOCUMENT);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->id);
+    record_put_string(b, row->commit);
+    record_put_string(b, row->what);
+    record_put_u64(b, row->checked_at);
+    strbuf_reserve(b, row->len + 16); /* it may be large: no room that is doubled */
+    record_put_bytes(b, row->bytes, row->len);
+}
+
+int hub_document_row_decode(const void *data, size_t len, struct hub_document_row *ret,
+                            struct error *err)
+{
+    struct hub_document_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_HUB_DOCUMENT);
+    row.upstream = record_get_string(&r);
+    row.id = record_get_string(&r);
+    row.commit = record_get_string(&r);
+    row.what = record_get_string(&r);
+    row.checked_at = record_get_u64(&r);
+    row.bytes = record_get_bytes(&r, &row.len);
+    if (!record_end(&r))
+        return damaged(err, "Hub document");
+    *ret = row;
+    return 0;
+}
+
+void hub_object_row_encode(struct strbuf *b, const struct hub_object_row *row)
+{
+    record_put_u64(b, ROW_HUB_OBJECT);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->id);
+    record_put_string(b, row->git_oid);
+    record_put_digest(b, &row->digest);
+}
+
+int hub_object_row_decode(const void *data, size_t len, struct hub_object_row *ret,
+                          struct error *err)
+{
+    struct hub_object_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_HUB_OBJECT);
+    row.upstream = record_get_string(&r);
+    row.id = record_get_string(&r);
+    row.git_oid = record_get_string(&r);
+    record_get_digest(&r, &row.digest);
+    if (!record_end(&r) || row.digest.alg != DIGEST_SHA256)
+        return damaged(err, "git object");
+    *ret = row;
+    return 0;
+}
+
+void hub_commit_row_encode(struct strbuf *b, const struct hub_commit_row *row)
+{
+    record_put_u64(b, ROW_HUB_COMMIT);
+    record_put_string(b, row->upstream);
+    record_put_string(b, row->id);
+    record_put_string(b, row->commit);
+}
+
+int hub_commit_row_decode(const void *data, size_t len, struct hub_commit_row *ret,
+                          struct error *err)
+{
+    struct hub_commit_row row = {0};
+    struct record_reader r = open_record(data, len, ROW_HUB_COMMIT);
+    row.upstream = record_get_string(&r);
+    row.id = record_get_string(&r);
+    row.commit = record_get_string(&r);
+    if (!record_end(&r))
+        return damaged(err, "Hub commit");
+    *ret = row;
+    return 0;
+}

@@ -32,6 +32,11 @@ enum row_type { /* on disk: never change a number */
                 ROW_REFERRER = 11,
                 ROW_EVENT = 12,
                 ROW_MAP = 13, /* no row: in the file of a partial, see storage/partial.h */
+                ROW_HUB_NAME = 14,
+                ROW_HUB_PIN = 15,
+                ROW_HUB_DOCUMENT = 16,
+                ROW_HUB_OBJECT = 17,
+                ROW_HUB_COMMIT = 18,
 };
 
 /* A file in incoming/, or a file in blobs/ that is about to go. */
@@ -42,6 +47,7 @@ enum incoming_kind {                          /* on disk: never change a value *
                      INCOMING_UPLOAD = 'u', /* an upload session; key: the file, which is its id */
 };
 
+#define GIT_ID_LEN 40 /* hex digits of a commit or object */
 #define INCOMING_FILE_MAX 40
 #define INCOMING_OWNER_MAX 32
 
@@ -92,6 +98,29 @@ struct commit_row {
     struct record_reader files; /* commit_file_decode() n_files times */
 };
 
+/* Of the Hub's own API, see storage/hub.h. Keys are hashes, so these rows repeat the names. */
+struct hub_name_row {
+    const char *upstream, *name, *id;
+    uint64_t checked_at;
+};
+struct hub_pin_row {
+    const char *upstream, *id, *revision, *commit;
+    uint64_t checked_at;
+};
+struct hub_document_row {
+    const char *upstream, *id, *commit, *what;
+    uint64_t checked_at;
+    const unsigned char *bytes;
+    size_t len;
+};
+struct hub_object_row {
+    const char *upstream, *id, *git_oid;
+    struct digest digest;
+};
+struct hub_commit_row {
+    const char *upstream, *id, *commit;
+};
+
 void blob_row_encode(struct strbuf *b, uint64_t size);
 int blob_row_decode(const void *data, size_t len, uint64_t *ret_size, struct error *err);
 
@@ -126,6 +155,24 @@ void commit_row_encode(struct strbuf *b, const char *upstream, const char *repo_
 int commit_row_decode(const void *data, size_t len, struct commit_row *ret, struct error *err);
 /* Only on what commit_row_decode() accepted: cannot fail there. */
 void commit_file_decode(struct record_reader *r, struct commit_file *ret);
+
+void hub_name_row_encode(struct strbuf *b, const struct hub_name_row *row);
+int hub_name_row_decode(const void *data, size_t len, struct hub_name_row *ret, struct error *err);
+
+void hub_pin_row_encode(struct strbuf *b, const struct hub_pin_row *row);
+int hub_pin_row_decode(const void *data, size_t len, struct hub_pin_row *ret, struct error *err);
+
+void hub_document_row_encode(struct strbuf *b, const struct hub_document_row *row);
+int hub_document_row_decode(const void *data, size_t len, struct hub_document_row *ret,
+                            struct error *err);
+
+void hub_object_row_encode(struct strbuf *b, const struct hub_object_row *row);
+int hub_object_row_decode(const void *data, size_t len, struct hub_object_row *ret,
+                          struct error *err);
+
+void hub_commit_row_encode(struct strbuf *b, const struct hub_commit_row *row);
+int hub_commit_row_decode(const void *data, size_t len, struct hub_commit_row *ret,
+                          struct error *err);
 
 /* A single number: a mismatch's end, a counter, when a hold was made. */
 void number_row_encode(struct strbuf *b, enum row_type type, uint64_t n);

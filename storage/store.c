@@ -12,7 +12,6 @@
 #include "storage/fault.h"
 #include "storage/store_private.h"
 
-#define COMMIT_FILES_MAX 1000000u
 /* Kept free even where no percentage is: removing content writes rows, and so takes space first. */
 #define SPACE_RESERVE ((uint64_t)16 << 20)
 

@@ -98,14 +98,15 @@ int store_stats(struct store *s, struct store_stats *ret, struct error *err);
 
 struct gc_options {
     bool dry_run;
-    uint64_t grace_s; /* blobs that no manifest needs are kept so long after they were pushed or
+    uint64_t grace_s; /* blobs that nothing needs are kept so long after they were pushed or
                          let go: a push may be under way */
 };
 struct gc_result {
     uint64_t blobs_removed, bytes_removed, partials_removed;
     uint64_t blobs_held; /* kept only because of the grace */
 };
-/* Removes blobs and partials that no manifest needs and no hold (push.h) keeps, and holds that are
+/* Removes blobs and partials that neither a manifest nor a Hub's commit (hub.h) needs and no hold
+ * (push.h) keeps, and holds that are
  * older than the grace. Only while nothing else uses the store (the offline command): not yet safe
  * beside running transfers. */
 int store_gc(struct store *s, const struct gc_options *options, struct gc_result *ret,

@@ -12,6 +12,8 @@
 /* The format that this program writes; docs/on-disk-format.md tells the history. */
 #define STORE_FORMAT 2u
 
+#define COMMIT_FILES_MAX 1000000u
+
 /* So many digits of an owner name the boot of the machine, the others are random: what a killed
  * process wrote is still in its file as long as the machine runs. NO_BOOT: the file may have holes
  * or a failed sync behind the synced extent, so nothing else is to be believed. */

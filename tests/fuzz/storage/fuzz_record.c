@@ -70,6 +70,35 @@ static void pushed_rows(struct strbuf *b, int kind, const uint8_t *data, size_t 
         same(b, data, size);
 }
 
+static void hub_rows(struct strbuf *b, int kind, const uint8_t *data, size_t size,
+                     struct error *err)
+{
+    struct hub_name_row name;
+    struct hub_pin_row pin;
+    struct hub_document_row document;
+    struct hub_object_row object;
+    struct hub_commit_row commit;
+    int r;
+    if (kind == 12) {
+        if ((r = hub_name_row_decode(data, size, &name, err)) == 0)
+            hub_name_row_encode(b, &name);
+    } else if (kind == 13) {
+        if ((r = hub_pin_row_decode(data, size, &pin, err)) == 0)
+            hub_pin_row_encode(b, &pin);
+    } else if (kind == 14) {
+        if ((r = hub_document_row_decode(data, size, &document, err)) == 0)
+            hub_document_row_encode(b, &document);
+    } else if (kind == 15) {
+        if ((r = hub_object_row_decode(data, size, &object, err)) == 0)
+            hub_object_row_encode(b, &object);
+    } else {
+        if ((r = hub_commit_row_decode(data, size, &commit, err)) == 0)
+            hub_commit_row_encode(b, &commit);
+    }
+    if (r == 0)
+        same(b, data, size);
+}
+
 /* A key that comes apart goes together again. */
 static void use_key(const uint8_t *data, size_t size)
 {
@@ -135,13 +164,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy)
         return 0;
     memcpy(copy, data + 1, size - 1);
-    int kind = data[0] % 12;
+    int kind = data[0] % 17;
     if (kind == 6)
         manifest_row(&b, copy, size - 1, &err);
     else if (kind == 7)
         commit_row(&b, copy, size - 1, &err);
     else if (kind == 11)
         use_key(copy, size - 1);
+    else if (kind >= 12)
+        hub_rows(&b, kind, copy, size - 1, &err);
     else if (kind >= 8)
         pushed_rows(&b, kind, copy, size - 1, &err);
     else
