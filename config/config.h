@@ -34,7 +34,7 @@ struct config_alias {
 struct config_token_file {
     char *repositories; /* glob over names behind the prefix, in any case */
     char *file;
-    char *token; /* secret; read at the start */
+    char *token; /* secret; read at the start; NULL = anonymous ("none") */
 };
 
 /* upstreams[].credentials: whose rights count. */

@@ -72,6 +72,12 @@ int document_check(const struct config *c, struct error *err);
 /* When every key is in: what an upstream's kind demands, and what follows from it. */
 int upstreams_settle(struct config *c, struct error *err);
 
+/* ---- policies (policy.c) ----------------------------------------------------------------------
+ */
+
+/* A policy that could match nothing would seem to forbid something. */
+int policies_check(const struct config *c, struct error *err);
+
 /* ---- environment (environment.c, secrets.c, proxy.c) ---------------------------------------- */
 
 /* The value of a variable, NULL when it is not there or empty. */

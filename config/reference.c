@@ -34,7 +34,7 @@ static void put_type(struct strbuf *to, const struct config_key *key)
         [KEY_PREFIX] = "repository name", [KEY_BOOL] = "`true`, `false`",
         [KEY_GLOBS] = "list of globs",    [KEY_ALIASES] = "object",
         [KEY_SECRET] = "secret",          [KEY_LIST] = "list of objects",
-        [KEY_HOSTS] = "list of hosts",
+        [KEY_HOSTS] = "list of hosts",    [KEY_TOKENS] = "object",
     };
     if (key->type == KEY_NUMBER) {
         strbuf_printf(to, "%" PRIu64 " to %" PRIu64, key->min, key->max);
@@ -44,7 +44,7 @@ static void put_type(struct strbuf *to, const struct config_key *key)
         put_seconds(to, key->min);
         strbuf_puts(to, " to ");
         put_seconds(to, key->max);
-    } else if (key->type == KEY_ACTIONS) {
+    } else if (key->type == KEY_ACTIONS || key->type == KEY_WORDS) {
         strbuf_puts(to, "list of ");
         put_choices(to, key->choices);
     } else if (key->choices) {
@@ -96,6 +96,8 @@ void config_reference(struct strbuf *to)
     put_table(to, "Each access rule", SCOPE_ACCESS);
     strbuf_putc(to, '\n');
     put_table(to, "Each rule of immutable tags", SCOPE_IMMUTABLE);
+    strbuf_putc(to, '\n');
+    put_table(to, "Each policy", SCOPE_POLICY);
 }
 
 /* Help texts are for a terminal: the marks of the reference's markdown go. */

@@ -1,7 +1,7 @@
-/* Tokens and passwords. Of tokens, in this order: WEIGHBRIDGE_UPSTREAMS_<PREFIX>_TOKEN, token_file
- * (or its variable), and for the Hub's own credentials what its tools use: HF_TOKEN, HF_TOKEN_PATH,
- * the file that its login command writes. No error text repeats a token, or a file name, which may
- * be a token that was put into the wrong key. */
+/* Tokens and passwords. Of an upstream's token, in this order:
+ * WEIGHBRIDGE_UPSTREAMS_<PREFIX>_TOKEN, token_file (or its variable), and for the Hub's own
+ * credentials what its tools use: HF_TOKEN, HF_TOKEN_PATH, the file that its login command writes.
+ * No error text repeats a token, or what may be one that was put in the place of a file's name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,9 +83,9 @@ int secret_take(struct config *c, size_t upstream, const struct config_key *key,
     return take_token(&c->upstreams[upstream], value, name, err);
 }
 
-/* The token in a file. 1 taken, 0 no such file, -1. `what` names the setting in errors. */
-static int take_file(struct config_upstream *u, const char *path, const char *what,
-                     struct error *err)
+/* The token in a file, which the caller frees. 1 found, 0 no such file, -1. `what` names the
+ * setting in errors. */
+static int read_token(const char *path, const char *what, char **ret, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
     struct error why = ERROR_INIT;
@@ -95,7 +95,7 @@ static int take_file(struct config_upstream *u, const char *path, const char *wh
         const char *reason =
             why.code == ERR_TOO_LARGE ? "it is too large for a token" : strrchr(why.text, ':');
         return err_set(err, why.code == ERR_TOO_LARGE ? ERR_INVALID : why.code,
-                       "%.300s: the token file cannot be read: %s", what,
+                       "%.600s: the token file cannot be read: %s", what,
                        reason ? reason + strspn(reason, ": ") : "input/output error");
     }
     int rc = 1;
@@ -103,12 +103,25 @@ static int take_file(struct config_upstream *u, const char *path, const char *wh
     if (!wrong && b.len)
         wrong = secret_check(b.data);
     if (wrong || !b.len)
-        rc = err_set(err, ERR_INVALID, "%.300s: the token in the file %s", what,
+        rc = err_set(err, ERR_INVALID, "%.600s: the token in the file %s", what,
                      wrong ? wrong : "is empty");
-    else if (give(u, b.data, what, err) < 0)
-        rc = -1;
+    else if (!(*ret = strdup(b.data)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
     if (b.data)
         explicit_bzero(b.data, b.cap);
+    return rc;
+}
+
+static int take_file(struct config_upstream *u, const char *path, const char *what,
+                     struct error *err)
+{
+    char *token = NULL;
+    int rc = read_token(path, what, &token, err);
+    if (rc == 1) {
+        rc = give(u, token, what, err) < 0 ? -1 : 1;
+        explicit_bzero(token, strlen(token));
+        free(token);
+    }
     return rc;
 }
 
@@ -177,6 +190,35 @@ static int resolve(struct config *c, size_t i, char **environ_, struct error *er
     return rc < 0 ? -1 : 0;
 }
 
+/* Whether the text says by its look that it is a file's name, and no token in its place. */
+static bool is_path(const char *text)
+{
+    return text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0;
+}
+
+/* The tokens for some repositories; "none" stays without. */
+static int resolve_some(struct config *c, size_t i, struct error *err)
+{
+    struct config_upstream *u = &c->upstreams[i];
+    char path[64], what[800];
+    snprintf(path, sizeof(path), "upstreams[%zu].token_files", i);
+    const char *from = origin_get(c, path);
+    for (size_t t = 0; t < u->n_token_files; t++) {
+        struct config_token_file *f = &u->token_files[t];
+        if (strcmp(f->file, "none") == 0)
+            continue;
+        snprintf(what, sizeof(what), "%.200s: %s: \"%.100s\"%s%.180s", from ? from : "default",
+                 path, f->repositories, is_path(f->file) ? ": " : "",
+                 is_path(f->file) ? f->file : "");
+        int rc = read_token(f->file, what, &f->token, err);
+        if (rc == 0)
+            return err_set(err, ERR_INVALID, "%s: there is no such file", what);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* A user name needs a password, and the other way round. */
 static int check_login(const struct config *c, size_t i, struct error *err)
 {
@@ -202,7 +244,8 @@ static int check_login(const struct config *c, size_t i, struct error *err)
 int secrets_resolve(struct config *c, char **environ_, struct error *err)
 {
     for (size_t i = 0; i < c->n_upstreams; i++)
-        if (resolve(c, i, environ_, err) < 0 || check_login(c, i, err) < 0)
+        if (resolve(c, i, environ_, err) < 0 || resolve_some(c, i, err) < 0 ||
+            check_login(c, i, err) < 0)
             return -1;
     return 0;
 }

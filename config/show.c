@@ -91,6 +91,19 @@ static void put_aliases(struct strbuf *to, const struct config_upstream *u)
     strbuf_putc(to, '}');
 }
 
+/* The names of the files; what is in them is nowhere shown. */
+static void put_tokens(struct strbuf *to, const struct config_upstream *u)
+{
+    strbuf_putc(to, '{');
+    for (size_t i = 0; i < u->n_token_files; i++) {
+        strbuf_puts(to, i ? ", " : "");
+        json_put_string(to, u->token_files[i].repositories);
+        strbuf_puts(to, ": ");
+        json_put_string(to, u->token_files[i].file);
+    }
+    strbuf_putc(to, '}');
+}
+
 static void put_choice(struct strbuf *to, const char *choices, unsigned index)
 {
     while (index--)
@@ -164,7 +177,11 @@ static bool put_value(struct strbuf *to, const void *base, const struct config_k
         return true;
     case KEY_GLOBS:
     case KEY_HOSTS:
+    case KEY_WORDS:
         put_strings(to, field);
+        return true;
+    case KEY_TOKENS:
+        put_tokens(to, base);
         return true;
     case KEY_ALIASES:
         put_aliases(to, base);

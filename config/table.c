@@ -12,6 +12,8 @@
     offsetof(struct config_access, member), sizeof(((struct config_access *)0)->member)
 #define IMMUTABLE(member)                                                                          \
     offsetof(struct config_immutable, member), sizeof(((struct config_immutable *)0)->member)
+#define POLICY(member)                                                                             \
+    offsetof(struct config_policy, member), sizeof(((struct config_policy *)0)->member)
 
 /* What is not one value: its own setter knows the fields. */
 #define LIST(type, member) offsetof(struct type, member), 0
@@ -96,6 +98,17 @@ static const struct config_key keys[] = {
     {"upstreams[].token_file", KEY_TEXT, UP(token_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "file that holds the token (of a registry: what is sent as `Bearer`); `none`: anonymous, "
      "whatever the Hub's own variables say", USE_OPTIONAL},
+    {"upstreams[].token_files", KEY_TOKENS, LIST(config_upstream, token_files), 0, TEXT_LIMIT, NULL, NULL,
+     NULL, NULL,
+     "files with tokens for some of its repositories, the first glob that matches a name counts "
+     "(in any case, without the prefix): `{\"org/*\": \"/run/secrets/org\"}`; for others "
+     "`token_file`; `none`: anonymous", USE_HUB},
+    {"upstreams[].credentials", KEY_INDEX, UP(credentials), 0, 0, "own", "own|forward", NULL, NULL,
+     "whose rights count: this server's token for every client, or each client's own token, which "
+     "is sent on for what that client asks", USE_HUB},
+    {"upstreams[].auth_ttl", KEY_DURATION, UP(auth_ttl_s), 0, HOUR, "60s", NULL, NULL, NULL,
+     "with `credentials` `forward`: how long it is believed that a client's token opens a "
+     "repository", USE_HUB},
     {"upstreams[].token", KEY_SECRET, UP(token), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
      "the token itself; only as an environment variable, never in the file", USE_HUB},
     {"upstreams[].ca_file", KEY_TEXT, UP(ca_file), 0, TEXT_LIMIT, NULL, NULL, NULL, NULL,
@@ -203,6 +216,25 @@ static const struct config_key keys[] = {
      "glob over repository names in any case (`*` also matches `/`); `**`: all", USE_REQUIRED},
     {"immutable_tags[].tags", KEY_TEXT, IMMUTABLE(tags), 0, 1000, "*", NULL, NULL, NULL,
      "glob over tags, in which upper and lower case differ", USE_OPTIONAL},
+
+    {"policies", KEY_LIST, LIST(config, policies), 0, 0, NULL, NULL, NULL, NULL,
+     "what may be had of repositories under the prefix of a Hub, through whatever API; the first "
+     "that matches a repository counts; not set, or none matches: everything", USE_OPTIONAL},
+    {"policies[].repositories", KEY_TEXT, POLICY(repositories), 0, 1000, NULL, NULL, NULL, NULL,
+     "glob over whole repository names in any case (`*` also matches `/`): `hf/org/*`, "
+     "`hf/datasets/*`, `hf/spaces/*`", USE_REQUIRED},
+    {"policies[].deny", KEY_BOOL, POLICY(deny), 0, 0, "false", NULL, NULL, NULL,
+     "nothing of them may be had", USE_OPTIONAL},
+    {"policies[].pinned_only", KEY_BOOL, POLICY(pinned_only), 0, 0, "false", NULL, NULL, NULL,
+     "only a commit (40 hex digits) may be asked for, no branch or tag", USE_OPTIONAL},
+    {"policies[].revisions", KEY_GLOBS, POLICY(revisions), 0, 255, NULL, NULL, NULL, NULL,
+     "globs of the branches, tags and commits that may be asked for, as clients write them, in "
+     "which upper and lower case differ; empty: all", USE_OPTIONAL},
+    {"policies[].formats", KEY_WORDS, POLICY(formats), 0, 32, NULL,
+     "safetensors|gguf|pickle|onnx|numpy|other", NULL, NULL,
+     "of weight files; empty: all; files that hold no weights are not meant", USE_OPTIONAL},
+    {"policies[].max_file", KEY_NUMBER, POLICY(max_file), 0, BYTES_LIMIT, "0", NULL, "bytes", NULL,
+     "largest file that may be had; 0: no limit", USE_OPTIONAL},
 };
 /* clang-format on */
 
@@ -216,6 +248,7 @@ static const struct config_list lists[] = {
     ITEMS(upstreams, SCOPE_UPSTREAM, config_upstream, NULL),
     ITEMS(access, SCOPE_ACCESS, config_access, "anyone may do anything, on loopback only"),
     ITEMS(immutable_tags, SCOPE_IMMUTABLE, config_immutable, NULL),
+    ITEMS(policies, SCOPE_POLICY, config_policy, NULL),
 };
 
 const struct config_key *config_keys(size_t *ret_n)
@@ -295,7 +328,7 @@ bool config_key_variable(const struct config_key *key, const char *prefix, struc
 {
     enum key_scope scope = config_key_scope(key);
     /* Rules have no names: WEIGHBRIDGE_ACCESS sets the whole list. */
-    if (scope == SCOPE_ACCESS || scope == SCOPE_IMMUTABLE)
+    if (scope != SCOPE_ROOT && scope != SCOPE_UPSTREAM)
         return false;
     if (scope == SCOPE_UPSTREAM && strcmp(config_key_name(key), "prefix") == 0)
         return false; /* the variables of an upstream are named by it */

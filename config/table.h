@@ -24,14 +24,16 @@ enum key_type {
     KEY_DURATION, /* uint64_t seconds: min..max */
     KEY_GLOBS,    /* struct config_strings */
     KEY_HOSTS,    /* struct config_strings: host[:port], lower case */
+    KEY_WORDS,    /* struct config_strings: each one of `choices` */
     KEY_ALIASES,  /* struct config_upstream: aliases, n_aliases */
+    KEY_TOKENS,   /* struct config_upstream: token_files, n_token_files */
     KEY_ACTIONS,  /* unsigned: bits of enum access_action */
     KEY_SECRET,   /* char *: only from the environment */
     KEY_LIST      /* a list of objects, see config_key_list() */
 };
 
 /* Where a key lives: which struct its offset is in. */
-enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS, SCOPE_IMMUTABLE };
+enum key_scope { SCOPE_ROOT, SCOPE_UPSTREAM, SCOPE_ACCESS, SCOPE_IMMUTABLE, SCOPE_POLICY };
 
 /* Whether a key must be there, or makes sense only in some elements of its list. */
 enum key_use { USE_OPTIONAL, USE_REQUIRED, USE_HUB, USE_OCI };

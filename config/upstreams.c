@@ -147,7 +147,7 @@ int upstreams_settle(struct config *c, struct error *err)
         if (check_hosts(c, i, err) < 0)
             return -1;
     }
-    return check_default(c, err);
+    return check_default(c, err) < 0 ? -1 : policies_check(c, err);
 }
 
 /* One of the names that an upstream was given, by the operator, for this purpose. */

@@ -288,6 +288,71 @@ static int set_hosts(struct config_strings *field, const struct config_key *key,
     return 0;
 }
 
+/* Words that are each one of the key's choices. */
+static int set_words(struct config_strings *field, const struct config_key *key,
+                     const struct jsonc *node, const struct place *at, struct error *err)
+{
+    struct config_strings list = {0};
+    if (set_strings(&list, key, node, at, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list.n; i++) {
+        char path[200];
+        struct place here = {at->source, at->line, path};
+        snprintf(path, sizeof(path), "%s[%zu]", at->path, i);
+        if (config_choice(key->choices, list.items[i]) >= 0)
+            continue;
+        place_fail(&here, err, "\"%.40s\" is not one of %s", list.items[i], key->choices);
+        strings_free(&list);
+        return -1;
+    }
+    strings_free(field);
+    *field = list;
+    return 0;
+}
+
+static void tokens_free(struct config_token_file *files, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(files[i].repositories);
+        free(files[i].file);
+        if (files[i].token)
+            explicit_bzero(files[i].token, strlen(files[i].token));
+        free(files[i].token);
+    }
+    free(files);
+}
+
+/* The text of a file's name is not repeated: it may be the token, put into the wrong place. */
+static int set_tokens(struct config_upstream *u, const struct config_key *key,
+                      const struct jsonc *node, const struct place *at, struct error *err)
+{
+    if (node->type != JSONC_OBJECT)
+        return wrong_type("an object of globs and files", node, at, err);
+    size_t n = 0;
+    int r = 0;
+    struct config_token_file *list = calloc(count_children(node) + 1, sizeof(*list));
+    if (!list)
+        return no_memory(err);
+    for (const struct jsonc *c = node->first; r == 0 && c; c = c->next, n++) {
+        struct place here = {at->source, c->line, at->path};
+        if (!*c->key || strlen(c->key) > REPOSITORY_MAX)
+            r = place_fail(&here, err, "a glob must have from 1 to %d bytes", REPOSITORY_MAX);
+        else if (c->type != JSONC_STRING || !*c->text || strlen(c->text) > key->max)
+            r = place_fail(&here, err, "\"%.100s\" must be the name of a file", c->key);
+        else if (replace_text(&list[n].repositories, c->key, strlen(c->key), err) < 0 ||
+                 replace_text(&list[n].file, c->text, strlen(c->text), err) < 0)
+            r = -1;
+    }
+    if (r < 0) {
+        tokens_free(list, n);
+        return -1;
+    }
+    tokens_free(u->token_files, u->n_token_files);
+    u->token_files = list;
+    u->n_token_files = n;
+    return 0;
+}
+
 static void aliases_free(struct config_alias *aliases, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -386,8 +451,7 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
 {
     void *field = (char *)base + key->offset;
     const char *text;
-    if (!at && (key->type == KEY_GLOBS || key->type == KEY_HOSTS || key->type == KEY_ALIASES ||
-                key->type == KEY_ACTIONS))
+    if (!at && key->type >= KEY_GLOBS)
         return err_set(err, ERR_INTERNAL, "configuration key %s has a default", key->path);
     switch (key->type) {
     case KEY_ADDRESS:
@@ -414,8 +478,12 @@ int value_set(void *base, const struct config_key *key, const struct jsonc *node
         return set_strings(field, key, node, at, err);
     case KEY_HOSTS:
         return set_hosts(field, key, node, at, err);
+    case KEY_WORDS:
+        return set_words(field, key, node, at, err);
     case KEY_ALIASES:
         return set_aliases(base, node, at, err);
+    case KEY_TOKENS:
+        return set_tokens(base, key, node, at, err);
     case KEY_ACTIONS:
         return set_actions(field, key, node, at, err);
     case KEY_SECRET:
@@ -490,7 +558,12 @@ void value_free_all(void *base, enum key_scope scope)
             break;
         case KEY_GLOBS:
         case KEY_HOSTS:
+        case KEY_WORDS:
             strings_free(field);
+            break;
+        case KEY_TOKENS:
+            tokens_free(((struct config_upstream *)base)->token_files,
+                        ((struct config_upstream *)base)->n_token_files);
             break;
         case KEY_ALIASES:
             aliases_free(((struct config_upstream *)base)->aliases,

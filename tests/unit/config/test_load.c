@@ -143,6 +143,18 @@ Test(load, file_from_the_environment)
     refused((struct config_flags){.file = dir}, ENV(), "the configuration cannot be read");
 }
 
+Test(load, policies_from_the_environment)
+{
+    struct config *c =
+        load((struct config_flags){.file = file("c.json", "{\"policies\":[]}")},
+             ENV("WEIGHBRIDGE_POLICIES=[{\"repositories\":\"hf/*\",\"deny\":true}]"));
+    cr_assert(c->n_policies == 1 && c->policies[0].deny);
+    shows(c, "\"policies\": [ // WEIGHBRIDGE_POLICIES\n");
+    config_free(c);
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_POLICIES=[{\"repositories\":\"x\"}]"),
+            "WEIGHBRIDGE_POLICIES: policies[0].repositories: \"x\" matches no repository");
+}
+
 Test(load, lists_from_the_environment_replace_the_files)
 {
     const char *f =
@@ -328,6 +340,67 @@ Test(load, bad_tokens_are_refused)
             "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE: upstreams[0].token_file: there is no such file");
 }
 
+static const char *tokens_of(const char *name, const char *members)
+{
+    char text[1000];
+    snprintf(text, sizeof(text), "{\"upstreams\":[{\"prefix\":\"hf\",\n\"token_files\":{%s}}]}",
+             members);
+    return file(name, text);
+}
+
+Test(load, tokens_for_some_repositories)
+{
+    char members[600];
+    snprintf(members, sizeof(members), "\"Acme/*\":\"%s\",\"public/*\":\"none\",\n\"*\":\"%s\"",
+             file("acme", " hf_s3cret1\n"), file("rest", "hf_s3cret2"));
+    struct config *c =
+        load((struct config_flags){.file = tokens_of("c.json", members)}, ENV("HF_TOKEN=hf_env"));
+    const struct config_upstream *u = &c->upstreams[0];
+    cr_assert_eq(u->n_token_files, 3);
+    cr_assert_str_eq(u->token_files[0].repositories, "Acme/*");
+    cr_assert_str_eq(u->token_files[0].token, "hf_s3cret1");
+    cr_assert_null(u->token_files[1].token);
+    cr_assert_str_eq(u->token_files[2].repositories, "*", "in the order of the file");
+    cr_assert_str_eq(u->token_files[2].token, "hf_s3cret2");
+    cr_assert_str_eq(u->token, "hf_env");
+    _cleanup_free_ char *text = show(c);
+    cr_assert_not(strstr(text, "s3cret"), "%s", text);
+    cr_assert(strstr(text, "\"token_files\": {\"Acme/*\": \"/"), "%s", text);
+    config_free(c);
+
+    c = load((struct config_flags){.file = tokens_of("d.json", "")},
+             ENV("WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILES={\"a\":\"none\"}"));
+    cr_assert_eq(c->upstreams[0].n_token_files, 1);
+    config_free(c);
+}
+
+Test(load, bad_token_files_are_refused)
+{
+    char members[300];
+    static const char *const cases[][2] = {
+        {"\"org/*\":\"/nonexistent/t\"", "c.json:2: upstreams[0].token_files: \"org/*\": "
+                                         "/nonexistent/t: there is no such file"},
+        {"\"org/*\":\"hf_s3cret\"", "upstreams[0].token_files: \"org/*\": there is no such file"},
+        {"\"org/*\":7", "upstreams[0].token_files: \"org/*\" must be the name of a file"},
+        {"\"org/*\":\"\"", "upstreams[0].token_files: \"org/*\" must be the name of a file"},
+        {"\"\":\"/x\"", "upstreams[0].token_files: a glob must have from 1 to 255 bytes"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *text = refused((struct config_flags){.file = tokens_of("c.json", cases[i][0])},
+                                   ENV(), cases[i][1]);
+        cr_assert_not(strstr(text, "s3cret"), "%s", text);
+    }
+    snprintf(members, sizeof(members), "\"a\":\"%s\"", file("two", "hf_s3cret\nx"));
+    const char *text = refused((struct config_flags){.file = tokens_of("c.json", members)}, ENV(),
+                               "/two: the token in the file holds a space");
+    cr_assert_not(strstr(text, "s3cret"), "%s", text);
+    snprintf(members, sizeof(members), "\"a\":\"%s\"", dir);
+    refused((struct config_flags){.file = tokens_of("c.json", members)}, ENV(),
+            ": the token file cannot be read: Is a directory");
+    refused((struct config_flags){0}, ENV("WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILES=[]"),
+            "must be an object of globs and files");
+}
+
 /* Among them a token where the name of a file belongs. */
 Test(load, no_error_repeats_a_secret)
 {
@@ -335,6 +408,7 @@ Test(load, no_error_repeats_a_secret)
         "HF_TOKEN=s3cret\x01",
         "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN=s3cret x",
         "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILE=s3cret",
+        "WEIGHBRIDGE_UPSTREAMS_HF_TOKEN_FILES={\"*\":\"s3cret\"}",
         "WEIGHBRIDGE_UPSTREAMS_HF_URL=https://u:s3cret@h/",
         "WEIGHBRIDGE_UPSTREAMS_HF_URL=https://h/?token=s3cret",
         "WEIGHBRIDGE_UPSTREAMS_HF_PROXY=htp://u:s3cret@h/",
@@ -650,15 +724,19 @@ Test(load, what_is_shown_can_be_loaded)
              "\"transfers\":{\"finish_abandoned\":false},\"upstreams\":[{\"prefix\":\"a\","
              "\"proxy\":\"socks5://h:1\",\"ca_file\":\"%s\",\"token_file\":\"none\","
              "\"aliases\":{\"b/b\":\"B/B\",\"a\":\"A\"},\"include\":[\"*.json\",\"x/*\"],"
-             "\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"},"
+             "\"token_files\":{\"x/*\":\"none\",\"*\":\"%s\"},\"credentials\":\"forward\","
+             "\"auth_ttl\":7,\"inspection\":\"required\",\"allow_pickle\":true},{\"prefix\":\"b\"},"
              "{\"prefix\":\"c\",\"kind\":\"oci\",\"url\":\"http://c\",\"hosts\":[\"c2\"],"
              "\"single_names\":\"l\",\"max_blob\":1,\"repositories\":[\"*\"],\"on_gone\":\"keep\"},"
              "{\"prefix\":\"d\",\"kind\":\"oci\",\"url\":\"https://registry-1.docker.io\"}],"
              "\"default_upstream\":\"c\",\"offline\":true,"
              "\"access\":[{\"repositories\":\"a/*\",\"allow\":[\"pull\",\"admin\"]},"
              "{\"repositories\":\"**\",\"allow\":[]}],"
+             "\"policies\":[{\"repositories\":\"a/Org/*\",\"deny\":true},"
+             "{\"repositories\":\"**\",\"pinned_only\":true,\"revisions\":[\"v*\"],"
+             "\"formats\":[\"gguf\",\"other\"],\"max_file\":1}],"
              "\"immutable_tags\":[{\"repositories\":\"A/*\",\"tags\":\"v*\"}]}",
-             file("ca.pem", "x"));
+             file("ca.pem", "x"), file("token", "hf_x"));
     const char *const files[] = {file("a.json", text), file("b.json", "{}"),
                                  file("c.json", "{\"upstreams\":[]}")};
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
