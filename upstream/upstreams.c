@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/caller.h"
 #include "upstream/import.h"
 #include "upstream/limiter.h"
 #include "upstream/upstreams_private.h"
@@ -51,6 +52,27 @@ static int share_places(struct upstreams *u, const struct config *c, struct erro
     return 0;
 }
 
+static int make_hub(struct upstreams *u, size_t i, struct error *err)
+{
+    const struct config_upstream *c = &u->config->upstreams[i];
+    if (hub_new(c, &u->hubs[i], err) < 0)
+        return -1;
+    return hub_mirror_new(u->config, c, u->store, u->hubs[i], &u->hub_mirrors[i], err);
+}
+
+static int make_upstreams(struct upstreams *u, const struct config *c, struct error *err)
+{
+    for (size_t i = 0; i < c->n_upstreams; i++) {
+        int rc = c->upstreams[i].kind == UPSTREAM_OCI
+                     ? mirror_new(c, &c->upstreams[i], u->store, &u->mirrors[i], err)
+                     : make_hub(u, i, err);
+        if (rc < 0)
+            return -1;
+        u->n++;
+    }
+    return 0;
+}
+
 int upstreams_new(const struct config *c, struct store *s, struct upstreams **ret,
                   struct error *err)
 {
@@ -62,8 +84,11 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     struct transfers_options o = {.max_running = c->max_transfers,
                                   .finish_abandoned = c->finish_abandoned};
     u->hubs = calloc(c->n_upstreams + 1, sizeof(*u->hubs));
+    u->hub_mirrors = calloc(c->n_upstreams + 1, sizeof(*u->hub_mirrors));
     u->mirrors = calloc(c->n_upstreams + 1, sizeof(*u->mirrors));
-    int rc = u->hubs && u->mirrors ? 0 : err_set(err, ERR_NOMEM, "out of memory for the upstreams");
+    int rc = u->hubs && u->hub_mirrors && u->mirrors
+                 ? 0
+                 : err_set(err, ERR_NOMEM, "out of memory for the upstreams");
     if (rc == 0)
         rc = transfers_new(s, &o, &u->transfers, err);
     if (rc == 0)
@@ -72,12 +97,8 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
         rc = importer_new(s, &u->importer, err);
     if (rc == 0)
         rc = make_limiters(u, c, err);
-    for (size_t i = 0; rc == 0 && i < c->n_upstreams; i++) {
-        rc = c->upstreams[i].kind == UPSTREAM_OCI
-                 ? mirror_new(c, &c->upstreams[i], s, &u->mirrors[i], err)
-                 : hub_new(&c->upstreams[i], &u->hubs[i], err);
-        u->n += rc == 0;
-    }
+    if (rc == 0)
+        rc = make_upstreams(u, c, err);
     if (rc == 0)
         rc = share_places(u, c, err);
     if (rc < 0) {
@@ -95,6 +116,8 @@ void upstreams_stop(struct upstreams *u)
     for (size_t i = 0; i < u->n; i++)
         if (u->mirrors[i])
             mirror_stop(u->mirrors[i]);
+        else
+            hub_mirror_stop(u->hub_mirrors[i]);
     transfers_stop(u->transfers);
     if (u->smalls)
         smalls_stop(u->smalls);
@@ -109,11 +132,14 @@ void upstreams_free(struct upstreams *u)
     transfers_free(u->transfers);
     smalls_free(u->smalls);
     importer_free(u->importer);
-    for (size_t i = 0; i < u->n; i++) {
+    /* One whose making failed half way is not among the n. */
+    for (size_t i = 0; u->hubs && u->hub_mirrors && u->mirrors && i < u->config->n_upstreams; i++) {
+        hub_mirror_free(u->hub_mirrors[i]);
         hub_free(u->hubs[i]);
         mirror_free(u->mirrors[i]);
     }
     free(u->hubs);
+    free(u->hub_mirrors);
     free(u->mirrors);
     http_places_free(u->places);
     free_limiters(u);
@@ -148,6 +174,14 @@ struct hub *upstreams_hub(struct upstreams *u, const struct config_upstream *c)
 struct mirror *upstreams_mirror(struct upstreams *u, const struct config_upstream *c)
 {
     return u->mirrors[c - u->config->upstreams];
+}
+
+struct hub_mirror *upstreams_hub_mirror(struct upstreams *u, const char *prefix)
+{
+    for (size_t i = 0; i < u->n; i++)
+        if (u->hub_mirrors[i] && (!prefix || strcmp(u->config->upstreams[i].prefix, prefix) == 0))
+            return u->hub_mirrors[i];
+    return NULL;
 }
 
 void manifest_answer_done(struct manifest_answer *a)
@@ -291,9 +325,16 @@ int upstreams_manifest(struct upstreams *u, const struct reference *r, struct ma
     struct mirror *m = upstreams_mirror_of(u, r->repository);
     if (m)
         return mirror_manifest(m, r, ret, err);
-    struct hub *h = upstreams_hub_of(u, r->repository);
+    struct hub *h = upstreams_hub_of(u, r->repository), *as = NULL;
+    if (h && hub_config(h)->credentials == CREDENTIALS_FORWARD) {
+        const struct hub_asking how = {.has_token = true, .token = caller_token()};
+        h = as = hub_as(h, &how);
+        if (!as)
+            return err_set(err, ERR_NOMEM, "out of memory for a Hub client");
+    }
     int rc =
         r->is_digest ? manifest_by_digest(u, h, r, &a, err) : manifest_by_tag(u, h, r, &a, err);
+    hub_free(as);
     if (rc < 0) {
         manifest_answer_done(&a);
         return -1;
@@ -392,10 +433,19 @@ unsigned upstreams_connections(struct upstreams *u)
 
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret)
 {
+    struct small_stats small;
     transfers_stats(u->transfers, ret);
+    smalls_stats(u->smalls, &small);
+    ret->mismatches += small.mismatches;
+    ret->uncached += small.uncached;
     for (size_t i = 0; i < u->n; i++)
         if (u->mirrors[i])
             ret->mismatches += oci_refuted(mirror_oci(u->mirrors[i]));
+}
+
+void upstreams_on_small_end(struct upstreams *u, small_ended_fn fn, void *ctx)
+{
+    smalls_on_end(u->smalls, fn, ctx);
 }
 
 void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx)

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "storage/store.h"
 #include "upstream/breaker.h"
+#include "upstream/small.h"
 #include "upstream/transfer.h"
 
 struct upstreams;
@@ -135,6 +136,8 @@ void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
 /* Requests that run, to all of them. */
 unsigned upstreams_connections(struct upstreams *u);
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret);
+/* See smalls_on_end(). Likewise. */
+void upstreams_on_small_end(struct upstreams *u, small_ended_fn fn, void *ctx);
 /* See transfers_on_end(). Set before the first request. */
 void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx);
 

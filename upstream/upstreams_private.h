@@ -3,6 +3,7 @@
 #define WB_UPSTREAM_UPSTREAMS_PRIVATE_H
 
 #include "upstream/hub.h"
+#include "upstream/hub_mirror.h"
 #include "upstream/import.h"
 #include "upstream/mirror.h"
 #include "upstream/small.h"
@@ -14,8 +15,11 @@ struct upstreams {
     struct importer *importer;
     struct transfers *transfers;
     struct smalls *smalls;
-    /* hubs[i] or mirrors[i] belongs to config->upstreams[i]; the other is NULL */
+    /* hubs[i] (with hub_mirrors[i]) or mirrors[i] belongs to config->upstreams[i]; the other is
+     * NULL
+     */
     struct hub **hubs;
+    struct hub_mirror **hub_mirrors;
     struct mirror **mirrors;
     size_t n;                   /* of those that are made */
     struct http_places *places; /* of all upstreams together */
