@@ -96,17 +96,29 @@ void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, u
     log_write(level, "request", fields);
 }
 
+static enum log_level level_of_end(const struct error *error)
+{
+    if (error && error->code == ERR_DIGEST_MISMATCH)
+        return LOG_ERROR;
+    return error && error->code != ERR_CANCELLED ? LOG_WARN : LOG_INFO;
+}
+
+void access_log_small(void *ctx, const struct small_ended *what, const struct error *error)
+{
+    (void)ctx;
+    log_event(level_of_end(error), "small_file", LOG_S("upstream", what->upstream),
+              LOG_S("id", what->id), LOG_S("commit", what->commit), LOG_S("file", what->path),
+              LOG_N("size", what->size), LOG_N("received", what->received), LOG_N("ms", what->ms),
+              LOG_S("error", error ? err_name(error->code) : ""),
+              LOG_S("text", error ? error->text : ""));
+}
+
 void access_log_transfer(void *ctx, const char *upstream, const struct digest *d, uint64_t size,
                          uint64_t received, uint64_t ms, const struct error *error)
 {
     char digest[DIGEST_TEXT_MAX];
-    enum log_level level = LOG_INFO;
     (void)ctx;
-    if (error && error->code == ERR_DIGEST_MISMATCH)
-        level = LOG_ERROR;
-    else if (error && error->code != ERR_CANCELLED)
-        level = LOG_WARN;
-    log_event(level, "transfer", LOG_S("upstream", upstream),
+    log_event(level_of_end(error), "transfer", LOG_S("upstream", upstream),
               LOG_S("digest", digest_format(d, digest)), LOG_N("size", size),
               LOG_N("received", received), LOG_N("ms", ms),
               LOG_S("error", error ? err_name(error->code) : ""),

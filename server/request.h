@@ -294,6 +294,7 @@ enum MHD_Result warm_serve(struct request *q);      /* POST /admin/v1/warm/REFER
 void access_log_write(struct request *q, enum MHD_RequestTerminationCode code, uint64_t bytes);
 void access_log_transfer(void *ctx, const char *upstream, const struct digest *d, uint64_t size,
                          uint64_t received, uint64_t ms, const struct error *error);
+void access_log_small(void *ctx, const struct small_ended *what, const struct error *error);
 /* The peer's address as text, without the port. */
 void peer_text(const struct request *q, char *buf, size_t size);
 

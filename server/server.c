@@ -132,6 +132,7 @@ int server_start(const struct config *c, struct store *store, struct upstreams *
     if (listen_open(c, &fd, s->url, sizeof(s->url), err) < 0)
         return -1;
     upstreams_on_transfer_end(u, access_log_transfer, NULL);
+    upstreams_on_small_end(u, access_log_small, NULL);
     if (connections_start(s, err) < 0)
         return -1;
     if (housekeeping_start(store, c->uploads_expire_s, &s->housekeeping, err) < 0) {

@@ -136,9 +136,9 @@ void upstreams_stats(struct upstreams *u, size_t i, struct upstream_stats *ret);
 /* Requests that run, to all of them. */
 unsigned upstreams_connections(struct upstreams *u);
 void upstreams_transfer_stats(struct upstreams *u, struct transfer_stats *ret);
-/* See smalls_on_end(). Likewise. */
-void upstreams_on_small_end(struct upstreams *u, small_ended_fn fn, void *ctx);
 /* See transfers_on_end(). Set before the first request. */
 void upstreams_on_transfer_end(struct upstreams *u, transfer_ended_fn fn, void *ctx);
+/* See smalls_on_end(). Likewise. */
+void upstreams_on_small_end(struct upstreams *u, small_ended_fn fn, void *ctx);
 
 #endif
