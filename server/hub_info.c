@@ -1,0 +1,40 @@
+/* GET /api/models/<repo>[/revision/<revision>]: what the Hub says of a repository. */
+#include <stdio.h>
+
+#include "server/hub_api.h"
+#include "server/hub_json.h"
+
+/* The sizes and ids of its files, of the very commit that the info is of. */
+static int list_files(const struct request *q, const struct hub_at *at, struct hub_listing *ret,
+                      struct error *err)
+{
+    struct hub_query pinned = q->hub->query;
+    struct hub_at of_list = {0};
+    snprintf(pinned.revision, sizeof(pinned.revision), "%s", at->commit);
+    return hub_mirror_list(q->hub->mirror, &pinned, ret, &of_list, err);
+}
+
+static int build(const struct request *q, const struct hub_options *o, const struct hub_at *at,
+                 const struct strbuf *info, struct strbuf *to, struct error *err)
+{
+    _cleanup_(hub_listing_done) struct hub_listing files = {0};
+    if (o->blobs && list_files(q, at, &files, err) < 0)
+        return -1;
+    return hub_put_info(to, strbuf_str(info), info->len, &o->expand, o->blobs ? &files : NULL, err);
+}
+
+enum MHD_Result hub_info_serve(struct request *q)
+{
+    struct error err = ERROR_INIT;
+    struct hub_at at = {0};
+    _cleanup_(hub_options_done) struct hub_options o = {0};
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT, parts = STRBUF_INIT;
+    if (hub_options_read(q->query, &o, &err) < 0 ||
+        hub_mirror_info(q->hub->mirror, &q->hub->query, &info, &at, &err) < 0)
+        return hub_reply_error(q, &at, &err);
+    if (!o.blobs && o.expand.n == 0)
+        return hub_reply_json(q, &at, &info, 0);
+    if (build(q, &o, &at, &info, &parts, &err) < 0)
+        return hub_reply_error(q, &at, &err);
+    return hub_reply_json(q, &at, &parts, 0);
+}
