@@ -11,10 +11,8 @@ option xet: false), and one run per such client proves that without it the clien
 really is drawn away.
 """
 
-import hashlib
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -23,62 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from hub import File, StandInHub  # noqa: E402
 from hub_clients import (PYTHON_VERSIONS, CannotInstall, client_env,  # noqa: E402
                          js_client, js_version, python_client)
+from hub_world import OTHER_TOKEN, TOKEN, World, sha256  # noqa: E402
 
 HERE = Path(__file__).parent
-TOKEN = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
-OTHER_TOKEN = "hf_" + "zYxWvUtSrQpOnMlKjIhGfEdCbA76543210"
-
-
-def sha256(data):
-    return hashlib.sha256(data).hexdigest()
-
-
-class World:
-    """The hub with its repositories, and what each file must hash to."""
-
-    def __init__(self, scratch):
-        rng = random.Random(20)
-        self.files = {
-            ".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n",
-            "config.json": b'{"architectures": ["Test"], "n": 1}\n' * 40,
-            "README.md": b"# A model\n\nFor tests.\n",
-            "empty.txt": b"",
-            "1_Pooling/config.json": b'{"pool": true}',
-            "deep/er/still/notes.txt": b"nested\n" * 300,
-            "sub dir/a+b c.txt": b"space and plus\n",
-            "sub dir/weights+1.bin": rng.randbytes(70_000),
-            "old-store.onnx": rng.randbytes(50_000),
-            "tokenizer.json": b'{"vocab": "' + b"a" * 600_000 + b'"}',
-        }
-        big = scratch / "model.safetensors"
-        big.write_bytes(rng.randbytes(12 << 20) + b"tail")
-        self.expected = {p: sha256(d) for p, d in self.files.items()}
-        self.expected["model.safetensors"] = sha256(big.read_bytes())
-        served = dict(self.files)
-        served["old-store.onnx"] = File(self.files["old-store.onnx"], xet=False)
-        served["model.safetensors"] = big
-        self.hub = StandInHub()
-        tag_files = {"config.json": b'{"old": 1}', "w.bin": rng.randbytes(3000)}
-        repo = self.hub.add_repo("Test-Org/Some.Model", renamed_from=["old-org/old-name"])
-        repo.add_commit(tag_files, tag="v1.0")
-        self.tag_expected = {p: sha256(d) for p, d in tag_files.items()}
-        repo.add_commit(served, parent="v1.0")
-        pr = {"config.json": b'{"pr": 1}'}
-        repo.add_commit(pr, ref="refs/pr/1", keep=True)
-        self.pr_expected = {**self.expected, "config.json": sha256(pr["config.json"])}
-        self.repo = repo
-        small = {"config.json": b"{}" * 900, "model.bin": rng.randbytes(4000)}
-        self.small_expected = {p: sha256(d) for p, d in small.items()}
-        self.hub.add_repo("gpt-bare", small)
-        self.hub.add_repo("Test-Org/Private", small, private=True, tokens=[TOKEN])
-        self.hub.add_repo("Test-Org/Gated", small, gated="manual", tokens=[TOKEN])
-        self.hub.add_token(OTHER_TOKEN)
-        self.hub.start()
-
-
 class Tally:
     """Runs named checks and counts them."""
 

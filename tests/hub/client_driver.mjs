@@ -1,5 +1,5 @@
 // What a JavaScript program does: list, download every file, print {path: sha256}.
-// argv: JSON {repo, revision, hubUrl, token, xet, snapshot: folder}
+// argv: JSON {repo, revision, hubUrl, token, xet, snapshot: folder, infos: ask for each file's}
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -30,6 +30,11 @@ if (asked.snapshot) {
 		if (row.type !== "file") continue;
 		const blob = await hub.downloadFile({ ...common, path: row.path, xet: asked.xet });
 		out[row.path] = sha256(Buffer.from(await blob.arrayBuffer()));
+		if (!asked.infos) continue;
+		const told = await hub.fileDownloadInfo({ ...common, path: row.path });
+		const etag = row.lfs ? row.lfs.oid : row.oid;
+		if (told.size !== row.size || told.etag.replaceAll('"', "") !== etag)
+			throw new Error(`fileDownloadInfo of ${row.path}: ${JSON.stringify(told)}`);
 	}
 	if ((await hub.downloadFile({ ...common, path: "no/such/file" })) !== null)
 		throw new Error("a missing file was found");

@@ -16,6 +16,7 @@ README.md in this folder has the switches as a table.
 
 import argparse
 import itertools
+import math
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "standin")]
 
 import hub_loader  # noqa: E402
-from hub_api import WINDOW, HubHandler  # noqa: E402
+from hub_api import HubHandler  # noqa: E402
 from hub_cdn import CdnHandler, Signer  # noqa: E402
 from hub_faults import FAULTS  # noqa: E402
 from hub_repos import File, Repo, Store, git_blob_id  # noqa: E402
@@ -41,6 +42,8 @@ OPTIONS = {
     "gzip": "auto",          # small files: auto (as accepted), never, always
     "empty_range": "trick",  # Range on 0 bytes: trick (200 + */0), 416, 200
     "rate_limits": {"api": 500, "resolvers": 3000, "pages": 100},
+    "rate_window": 300,      # seconds until they are full again
+    "rate_enforced": False,  # 429 when none is left (False: shown only)
 }
 
 
@@ -132,7 +135,7 @@ class StandInHub(StandIn):
         """Empty the log and counters, switch off every fault, fill the rate limits."""
         super().reset()
         with self._lock:
-            self._spent = {}
+            self._spent, self._window = {}, time.monotonic()
 
     # --- for the handlers ---
 
@@ -142,14 +145,18 @@ class StandInHub(StandIn):
     def next_request(self):
         return next(self._requests)
 
-    def rate(self, bucket, quota):
-        """(remaining, seconds to reset) of a bucket; shown, never enforced."""
+    def spend(self, bucket):
+        """Counts a request; (how many are left, seconds to the reset, over the limit?)."""
+        window = self.options["rate_window"]
+        quota = self.options["rate_limits"].get(bucket, 100)
         with self._lock:
             age = time.monotonic() - self._window
-            if age >= WINDOW:
+            if age >= window:
                 self._window, self._spent, age = time.monotonic(), {}, 0
             self._spent[bucket] = self._spent.get(bucket, 0) + 1
-            return max(0, quota - self._spent[bucket]), int(WINDOW - age)
+            left = quota - self._spent[bucket]
+            over = left < 0 and self.options["rate_enforced"]
+            return max(0, left), math.ceil(window - age), over
 
     def own_command(self, asked):
         if "expire_urls" in asked:

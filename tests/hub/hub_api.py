@@ -17,7 +17,6 @@ PLURALS = {"models": "model", "datasets": "dataset", "spaces": "space",
            "kernels": "kernel"}
 ACTIONS = {"tree", "revision", "paths-info", "refs", "commits", "auth-check",
            "discussions", "xet-read-token", "resolve", "raw"}
-WINDOW = 300
 EXPOSE = ("X-Repo-Commit,X-Request-Id,X-Error-Code,X-Error-Message,X-Total-Count,ETag,"
           "Link,Accept-Ranges,Content-Range,X-Linked-Size,X-Linked-ETag,X-Xet-Hash")
 TYPES = {".json": "application/json", ".md": "text/markdown", ".txt": "text/plain",
@@ -68,8 +67,14 @@ class HubHandler(Handler):
         if self.repo:
             self.record.repo = self.repo.id
         self.hub.log.start(self.record)
+        self.bucket = "api" if self.segments[0] == "api" and self.action != "resolve-cache" else \
+            "resolvers" if self.action else "pages"
+        left, reset, over = self.hub.spend(self.bucket)
+        self.limit_shown = left, reset
         try:
             self.general_faults()
+            if over:
+                raise Refuse(429, None, "We had to rate limit you")
             return self.dispatch()
         except Refuse as refuse:
             return self.send_refusal(refuse)
@@ -474,16 +479,13 @@ class HubHandler(Handler):
     # --- answers ---
 
     def common_headers(self):
-        path = self.segments
-        bucket = "api" if path[0] == "api" and path[1:2] != ["resolve-cache"] else \
-            "resolvers" if self.action else "pages"
+        bucket, (left, reset) = self.bucket, self.limit_shown
         quota = self.hub.options["rate_limits"].get(bucket, 100)
-        left, reset = getattr(self, "limit_shown", None) or self.hub.rate(bucket, quota)
-        self.limit_shown = None
+        window = self.hub.options["rate_window"]
         return [("Date", self.date_time_string()), ("X-Powered-By", "huggingface-moon"),
                 ("X-Request-Id", f"Root=1-{self.hub.next_request():08x}"),
                 ("RateLimit", f'"{bucket}";r={left};t={reset}'),
-                ("RateLimit-Policy", f'"fixed window";"{bucket}";q={quota};w={WINDOW}'),
+                ("RateLimit-Policy", f'"fixed window";"{bucket}";q={quota};w={window}'),
                 ("Access-Control-Expose-Headers", EXPOSE)]
 
     def send_head(self, status, headers, body=b""):

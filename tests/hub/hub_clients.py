@@ -13,7 +13,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-PYTHON_VERSIONS = ("newest", "0.36.2", "0.24.7")
+PYTHON_VERSIONS = ("newest", "0.36.2", "0.30.2", "0.24.7")
+# What is installed for each, with the compiled clients that it can use. hf_xet is there by default
+# from 0.32 on, and unknown to 0.24.7; hf_transfer was given up with 1.0.
+REQUIREMENTS = {
+    "newest": ("huggingface_hub", "hf_xet"),
+    "0.36.2": ("huggingface_hub==0.36.2", "hf_xet", "hf_transfer"),
+    "0.30.2": ("huggingface_hub[hf_xet]==0.30.2", "hf_transfer"),
+    "0.24.7": ("huggingface_hub==0.24.7", "hf_transfer"),
+    "transformers": ("transformers", "hf_xet"),  # with the huggingface_hub that it wants
+}
 
 
 class CannotInstall(Exception):
@@ -69,21 +78,21 @@ def npm_answers():
 
 
 def python_client(version="newest"):
-    """Path of the python of a virtual environment with that huggingface_hub."""
+    """Path of the python of a virtual environment with what REQUIREMENTS has of that name."""
     home = cache_dir() / f"hf-{version}"
-    python = home / "bin" / "python"
+    python, ready = home / "bin" / "python", home / "ready"
+    wanted = " ".join(REQUIREMENTS[version])
     with Locked(f"hf-{version}"):
-        if (home / "ready").exists():
+        if ready.exists() and ready.read_text() == wanted:
             return python
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        what = "huggingface_hub" if version == "newest" else f"huggingface_hub=={version}"
-        done = subprocess.run([python, "-m", "pip", "install", "-q", what],
+        done = subprocess.run([python, "-m", "pip", "install", "-q", *REQUIREMENTS[version]],
                               capture_output=True, text=True, check=False)
         if done.returncode:
             shutil.rmtree(home, ignore_errors=True)
             raise CannotInstall(last_line(done), offline=not pypi_answers())
-        (home / "ready").touch()
+        ready.write_text(wanted)
     return python
 
 

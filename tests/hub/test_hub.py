@@ -176,6 +176,20 @@ class Api(HubCase):
         self.assertNotIn("config.json", files)
 
 
+    def test_rate_limits_that_are_enforced(self):
+        self.hub.set_options(rate_enforced=True, rate_limits={"api": 2, "resolvers": 1},
+                             rate_window=60)
+        said = [self.get("/api/models/Org/Name") for _ in range(3)]
+        self.assertEqual([answer.status for answer in said], [200, 200, 429])
+        self.assertRegex(said[2]["RateLimit"], r'\A"api";r=0;t=\d+\Z')
+        self.assertEqual(self.resolve("w.bin").status, 302)
+        self.assertEqual(self.resolve("w.bin").status, 429)
+        self.hub.reset()
+        self.assertEqual(self.resolve("w.bin").status, 302)
+        self.hub.set_options(rate_window=0)
+        self.assertEqual([self.resolve("w.bin").status for _ in range(2)], [302, 302])
+
+
 class Resolve(HubCase):
     def test_small_file_goes_by_resolve_cache(self):
         for method in ("GET", "HEAD"):
