@@ -6,14 +6,53 @@
 
 #define ID_PART_MAX 96u /* what the Hub's own client allows */
 
+/* Each with the '/' behind it in an id; a model has none. */
+static const char *const kind_words[] = {[HUB_DATASET] = "datasets/", [HUB_SPACE] = "spaces/"};
+
+enum hub_kind hub_id_kind(const char *id, const char **ret_rest)
+{
+    enum hub_kind kind = HUB_MODEL;
+    size_t n = 0;
+    for (unsigned k = HUB_DATASET; k < ARRAY_LEN(kind_words); k++)
+        if (strncmp(id, kind_words[k], strlen(kind_words[k])) == 0) {
+            kind = (enum hub_kind)k;
+            n = strlen(kind_words[k]);
+        }
+    if (ret_rest)
+        *ret_rest = id + n;
+    return kind;
+}
+
+bool hub_id_make(enum hub_kind kind, const char *rest, char ret[static REPOSITORY_MAX + 1])
+{
+    char id[REPOSITORY_MAX + 1];
+    int n = snprintf(id, sizeof(id), "%s%s", kind == HUB_MODEL ? "" : kind_words[kind], rest);
+    if (n < 0 || (size_t)n >= sizeof(id) || !hub_id_is_valid(id) || hub_id_kind(id, NULL) != kind)
+        return false;
+    memcpy(ret, id, (size_t)n + 1);
+    return true;
+}
+
+/* Words that begin the Hub's other routes: no organisation or model has such a name. */
+static bool is_route(const char *part, size_t n)
+{
+    static const char *const routes[] = {"api", "datasets", "spaces", "kernels", "buckets"};
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        if (n == strlen(routes[i]) && strncasecmp(part, routes[i], n) == 0)
+            return true;
+    return false;
+}
+
 bool hub_id_is_valid(const char *id)
 {
     unsigned parts = 0;
+    const char *rest;
     if (strlen(id) > REPOSITORY_MAX || strstr(id, ".."))
         return false;
-    for (const char *p = id;; p++) {
+    hub_id_kind(id, &rest);
+    for (const char *p = rest;; p++) {
         size_t n = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
-        if (n == 0 || n > ID_PART_MAX || *p == '.' || ++parts > 2)
+        if (n == 0 || n > ID_PART_MAX || *p == '.' || ++parts > 2 || (p == rest && is_route(p, n)))
             return false;
         p += n;
         if (!*p)
@@ -21,6 +60,32 @@ bool hub_id_is_valid(const char *id)
         if (*p != '/')
             return false;
     }
+}
+
+static const char *path_of(const char *url)
+{
+    const char *host = strstr(url, "://");
+    return host ? host + 3 + strcspn(host + 3, "/?#") : "";
+}
+
+int hub_id_of_url(const char *base, const char *url, char ret[static REPOSITORY_MAX + 1])
+{
+    const char *prefix = path_of(base), *path = path_of(url);
+    char id[REPOSITORY_MAX + 1];
+    size_t n = strlen(prefix);
+    path += strncmp(path, prefix, n) == 0 && path[n] == '/' ? n : 0;
+    const char *end = strstr(path, "/resolve/");
+    if (*path != '/' || strncmp(path, "/api/", 5) == 0 || !end || end > path + strcspn(path, "?#"))
+        return 0;
+    n = (size_t)(end - path);
+    if (n < 2 || n > sizeof(id))
+        return -1;
+    memcpy(id, path + 1, n - 1);
+    id[n - 1] = '\0';
+    if (!hub_id_is_valid(id))
+        return -1;
+    memcpy(ret, id, n);
+    return 1;
 }
 
 bool hub_revision_is_valid(const char *revision)
@@ -80,21 +145,49 @@ static int parse(const char *text, size_t len, struct json **ret, struct error *
     return err_set(err, why.code == ERR_NOMEM ? ERR_NOMEM : ERR_UPSTREAM, "%s", why.text);
 }
 
-int hub_parse_revision(const char *json, size_t len, struct hub_revision *ret, struct error *err)
+int hub_parse_revision(enum hub_kind kind, const char *json, size_t len, struct hub_revision *ret,
+                       struct error *err)
 {
+    struct hub_revision found;
     _cleanup_json_ struct json *root = NULL;
     if (parse(json, len, &root, err) < 0)
         return -1;
     const char *id = json_str(json_get(root, "id"));
     const char *sha = json_str(json_get(root, "sha"));
-    if (!id || !hub_id_is_valid(id))
+    if (!id || !hub_id_make(kind, id, found.id))
         return err_set(err, ERR_UPSTREAM, "\"id\" is %s%.100s",
                        id ? "no repository's name: " : "missing", id ? id : "");
     if (!sha || !is_lower_hex(sha, 40))
         return err_set(err, ERR_UPSTREAM, "\"sha\" is %s%.100s", sha ? "no commit: " : "missing",
                        sha ? sha : "");
-    snprintf(ret->id, sizeof(ret->id), "%s", id);
-    snprintf(ret->commit, sizeof(ret->commit), "%s", sha);
+    snprintf(found.commit, sizeof(found.commit), "%s", sha);
+    *ret = found;
+    return 0;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+int hub_array_inside(const char *json, size_t len, const char **ret, size_t *ret_len,
+                     struct error *err)
+{
+    _cleanup_json_ struct json *root = NULL;
+    if (parse(json, len, &root, err) < 0)
+        return -1;
+    if (!json_is_array(root))
+        return err_set(err, ERR_UPSTREAM, "no array");
+    while (len && is_space(json[len - 1]))
+        len--;
+    for (; len && is_space(*json); len--)
+        json++;
+    for (json++, len -= 2; len && is_space(json[len - 1]);)
+        len--;
+    for (; len && is_space(*json); len--)
+        json++;
+    *ret = json;
+    *ret_len = len;
     return 0;
 }
 
@@ -209,11 +302,30 @@ static int read_lfs(const struct json *lfs, const char *path, struct commit_file
     return 0;
 }
 
+static int add_folder(struct hub_tree *t, const struct json *j, struct error *err)
+{
+    const char *path = json_str(json_get(j, "path"));
+    const char *oid = json_str(json_get(j, "oid"));
+    if (!path || !hub_path_is_valid(path))
+        return err_set(err, ERR_UPSTREAM, "a folder has no safe relative \"path\": %.200s",
+                       path ? path : "missing");
+    if (!oid || !is_lower_hex(oid, 40))
+        return err_set(err, ERR_UPSTREAM, "%.200s: \"oid\" is no git object id", path);
+    if (t->n_folders++ == HUB_TREE_FILES_MAX)
+        return err_set(err, ERR_UPSTREAM, "more than %u folders", HUB_TREE_FILES_MAX);
+    strbuf_put(t->folders, path, strlen(path) + 1);
+    strbuf_put(t->folders, oid, strlen(oid) + 1);
+    return strbuf_failed(t->folders) ? err_set(err, ERR_NOMEM, "out of memory for folder names")
+                                     : 0;
+}
+
 static int add_file(struct hub_tree *t, const struct json *j, struct error *err)
 {
     const char *type = json_str(json_get(j, "type"));
     if (!type)
         return err_set(err, ERR_UPSTREAM, "entry %zu has no \"type\"", t->n);
+    if (strcmp(type, "directory") == 0 && t->folders)
+        return add_folder(t, j, err);
     if (strcmp(type, "file") != 0)
         return 0;
     const char *path = json_str(json_get(j, "path"));

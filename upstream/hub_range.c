@@ -9,6 +9,7 @@
 /* One hub_read_range() under way: [at, end) of the file is still missing. */
 struct reading {
     struct hub *h;
+    const char *id;
     const struct http_location *location;
     uint64_t at, end, size;
     uint64_t promised; /* bytes of the body under way, by its header */
@@ -92,8 +93,14 @@ static enum outcome read_once(struct reading *x, struct error *err)
                              .range_last = x->end - 1,
                              .on_headers = on_headers,
                              .on_data = on_data,
-                             .ctx = x};
-    if (http_perform(x->h->pool, &q, &r, err) < 0) {
+                             .ctx = x,
+                             .deadline_ms = x->h->how.deadline_ms};
+    if (hub_may_ask(x->h, x->id, q.url, err) < 0)
+        return READ_FAILED;
+    int rc = http_perform(x->h->pool, &q, &r, err);
+    if (r)
+        hub_asked(x->h, x->id, q.url, r);
+    if (rc < 0) {
         bool passing = err->code == ERR_UPSTREAM || err->code == ERR_TIMEOUT;
         return passing && !x->refused ? READ_AGAIN : READ_FAILED;
     }
@@ -122,6 +129,7 @@ int hub_read_range(struct hub *h, const char *id, const char *commit, const char
                        size, first);
     size_t start = to->len;
     struct reading x = {.h = h,
+                        .id = id,
                         .location = location,
                         .at = first,
                         .end = len < size - first ? first + len : size,

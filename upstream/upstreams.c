@@ -94,7 +94,7 @@ int upstreams_new(const struct config *c, struct store *s, struct upstreams **re
     if (rc == 0)
         rc = smalls_new(s, &u->smalls, err);
     if (rc == 0)
-        rc = importer_new(s, &u->importer, err);
+        rc = importer_new(c, s, &u->importer, err);
     if (rc == 0)
         rc = make_limiters(u, c, err);
     if (rc == 0)

@@ -29,6 +29,14 @@ static void values(const struct http_response *r)
     const char *etag = http_header(r, "ETag");
     if (etag && hub_etag_hex(etag, 64, hex))
         require(is_lower_hex(hex, 64));
+    for (const char *v = http_header(r, "RateLimit"); v; v = http_header_next(r, "RateLimit", v))
+        for (const char *p = v; *p;) {
+            struct hub_limit limit;
+            const char *item = p;
+            if (hub_limit_parse(&p, &limit))
+                require(limit.bucket < HUB_BUCKETS);
+            require(p > item && p <= v + strlen(v));
+        }
     for (const char *v = http_header(r, "Link"); v; v = http_header_next(r, "Link", v))
         free(http_link_next(v));
     struct error err = ERROR_INIT;
@@ -47,6 +55,10 @@ static void location(const char *text)
     /* resolving what was resolved changes nothing, and whose it is stays the same */
     _cleanup_free_ char *again = http_resolve_location(base, url);
     require(again && strcmp(url, again) == 0);
+    char id[REPOSITORY_MAX + 1];
+    if (hub_id_of_url("https://hub.example", url, id) > 0)
+        require(hub_id_is_valid(id));
+    require(hub_bucket_of("https://hub.example", url) < HUB_BUCKETS);
     if (http_same_origin(base, url)) {
         CURLU *u = curl_url();
         char *host = NULL;

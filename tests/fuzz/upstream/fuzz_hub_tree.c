@@ -16,7 +16,8 @@ static void require(bool holds)
 
 static void tree(const char *text, size_t len)
 {
-    struct hub_tree t = {0};
+    _cleanup_strbuf_ struct strbuf folders = STRBUF_INIT;
+    struct hub_tree t = {.folders = &folders};
     struct commit_files list = {0};
     struct error err = ERROR_INIT;
     size_t half = len / 2;
@@ -36,7 +37,36 @@ static void tree(const char *text, size_t len)
     } else {
         require(err.code == ERR_UPSTREAM);
     }
+    for (size_t at = 0; at < folders.len;) {
+        const char *path = folders.data + at, *oid = path + strlen(path) + 1;
+        require(hub_path_is_valid(path) && is_lower_hex(oid, 40));
+        at += strlen(path) + 42;
+        require(at <= folders.len);
+    }
     hub_tree_done(&t);
+}
+
+/* Two pages joined are an array again. */
+static void join(const char *text, size_t len)
+{
+    const char *inside;
+    size_t n;
+    struct error err = ERROR_INIT;
+    if (hub_array_inside(text, len, &inside, &n, &err) < 0) {
+        require(err.code == ERR_UPSTREAM || err.code == ERR_NOMEM);
+        return;
+    }
+    require(inside >= text && n < len && inside + n < text + len);
+    _cleanup_strbuf_ struct strbuf whole = STRBUF_INIT;
+    _cleanup_json_ struct json *root = NULL;
+    strbuf_putc(&whole, '[');
+    for (unsigned i = 0; i < 2; i++) {
+        if (n)
+            json_put_separator(&whole);
+        strbuf_put(&whole, inside, n);
+    }
+    strbuf_putc(&whole, ']');
+    require(json_parse(strbuf_str(&whole), whole.len, &root, NULL) == 0 && json_is_array(root));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -49,8 +79,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tree(text, size);
 
     struct hub_revision revision;
-    if (hub_parse_revision(text, size, &revision, NULL) == 0)
-        require(hub_id_is_valid(revision.id) && is_lower_hex(revision.commit, 40));
+    for (unsigned kind = HUB_MODEL; kind <= HUB_SPACE; kind++)
+        if (hub_parse_revision((enum hub_kind)kind, text, size, &revision, NULL) == 0)
+            require(hub_id_is_valid(revision.id) && is_lower_hex(revision.commit, 40) &&
+                    hub_id_kind(revision.id, NULL) == kind);
+    join(text, size);
 
     _cleanup_free_ struct hub_ref *refs = NULL;
     size_t n = 0;
