@@ -8,8 +8,8 @@
 
 #include "model/oci_manifest.h"
 #include "upstream/mirror.h"
+#include "upstream/notes.h"
 
-#define NOTES_MAX 1024u
 #define LISTS_MAX 64u
 #define MIRROR_THREADS_MAX 32u /* questions that go on without a client's thread */
 #define MIRROR_THREADS_SLOW 4u /* as many while answers are late */
@@ -35,28 +35,8 @@ int mirror_check_parts(const struct config_upstream *c, const struct mirror_name
 int mirror_check_size(const struct config_upstream *c, const struct mirror_name *n,
                       const struct digest *d, uint64_t size, struct error *err);
 
-/* ---- what is remembered for a while (mirror_notes.c) ----------------------------------------- */
-
-/* Bounded: the oldest note makes room. A note is a negative answer, or only says that something was
- * asked (ERR_NONE). */
-struct note {
-    uint64_t hash, until_ms;
-    char *key, *text;
-    enum err_code code;
-    bool is_gone; /* it is the upstream's word, as opposed to a policy of ours */
-};
-struct notes {
-    pthread_mutex_t lock; /* guards: all below */
-    struct note *items;
-    size_t n, oldest;
-};
-int notes_init(struct notes *n, struct error *err);
-void notes_done(struct notes *n);
-/* Running out of memory only means that the upstream is asked again. */
-void notes_put(struct notes *n, const char *key, uint64_t ttl_s, const struct error *answer,
-               bool is_gone);
-/* Whether there is one that still counts; what it says goes to the other two (may be NULL). */
-bool notes_get(struct notes *n, const char *key, struct error *ret, bool *ret_gone);
+/* ---- lists that are remembered for a while (mirror_notes.c)
+ * ----------------------------------------- */
 
 /* The upstream's lists of tags. */
 struct tag_list {
