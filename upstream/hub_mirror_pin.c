@@ -1,0 +1,182 @@
+/* Which commit a revision is: as the Hub said a short while ago, as it says now, or as it said when
+ * it could still be asked. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "upstream/hub_mirror_private.h"
+
+bool hub_is_fresh(const struct hub_mirror *m, uint64_t checked_at)
+{
+    uint64_t now = clock_wall_s();
+    return checked_at <= now && now - checked_at < m->config->tag_ttl_s;
+}
+
+/* ---- where a commit is known from ------------------------------------------------------------ */
+
+static void take_newer(struct hub_pin *best, bool *any, const struct hub_pin *pin)
+{
+    if (!*any || pin->checked_at > best->checked_at)
+        *best = *pin;
+    *any = true;
+}
+
+/* What the refs object says that was told to clients. */
+static int find_in_refs(struct hub_mirror *m, const char *id, const char *revision,
+                        bool pull_requests, struct hub_pin *ret, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf json = STRBUF_INIT;
+    int found = store_hub_document_get(m->store, m->config->prefix, id, "",
+                                       hub_what_refs(pull_requests), &json, &ret->checked_at, err);
+    if (found != 1)
+        return found;
+    return hub_json_ref(strbuf_str(&json), json.len, revision, ret->commit);
+}
+
+/* What an import for the registry API found out. Of its tags only this one can be no quantisation,
+ * and no other way to write a branch. */
+static int find_in_tags(struct hub_mirror *m, const char *id, const char *revision,
+                        struct hub_pin *ret, struct error *err)
+{
+    char repository[2 * REPOSITORY_MAX + 2], lower[REPOSITORY_MAX + 1];
+    struct tag tag;
+    if (hub_id_kind(id, NULL) != HUB_MODEL || strcmp(revision, "main") != 0 ||
+        !ascii_lower(id, lower, sizeof(lower)))
+        return 0;
+    snprintf(repository, sizeof(repository), "%s/%s", m->config->prefix, lower);
+    if (strlen(repository) > REPOSITORY_MAX)
+        return 0;
+    int found = store_tag_get(m->store, repository, "main", &tag, err);
+    if (found != 1 || !is_lower_hex(tag.commit, 40))
+        return found < 0 ? -1 : 0;
+    memcpy(ret->commit, tag.commit, sizeof(ret->commit));
+    ret->checked_at = tag.checked_at;
+    return 1;
+}
+
+int hub_pin_find(struct hub_mirror *m, const char *id, const char *revision, struct hub_pin *ret,
+                 bool *ret_fresh, struct error *err)
+{
+    struct hub_pin best = {.checked_at = 0};
+    bool any = false;
+    for (unsigned i = 0; i < 4; i++) {
+        struct hub_pin pin = {.checked_at = 0};
+        int found = i == 0 ? store_hub_pin_get(m->store, m->config->prefix, id, revision, &pin, err)
+                    : i < 3 ? find_in_refs(m, id, revision, i == 2, &pin, err)
+                            : find_in_tags(m, id, revision, &pin, err);
+        if (found < 0)
+            return -1;
+        if (found == 0)
+            continue;
+        take_newer(&best, &any, &pin);
+        if (hub_is_fresh(m, pin.checked_at)) { /* the first one that is: they need not agree */
+            *ret = pin;
+            *ret_fresh = true;
+            return 1;
+        }
+    }
+    *ret = best;
+    *ret_fresh = false;
+    return any;
+}
+
+int hub_look_find_pin(struct hub_look *l, struct error *err)
+{
+    int found = hub_pin_find(l->m, l->id, l->revision, &l->pin, &l->is_fresh, err);
+    l->has_pin = found == 1;
+    return found < 0 ? -1 : 0;
+}
+
+int hub_commit_is_known(struct hub_mirror *m, const char *id, const char *commit, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
+    _cleanup_hub_rows_ struct hub_rows *rows = NULL;
+    struct hub_pin pin;
+    int found = store_hub_pin_get(m->store, m->config->prefix, id, commit, &pin, err);
+    if (found == 0)
+        found = store_hub_document_get(m->store, m->config->prefix, id, commit, "info", &info, NULL,
+                                       err);
+    return found ? found : hub_rows_stored(m, id, commit, &rows, err);
+}
+
+/* ---- the commit of a question ---------------------------------------------------------------- */
+
+/* Asks which commit it is. It costs least to ask for what the client wants to know; of a git file
+ * that is known already, the resolve route takes two requests. */
+static int ask(struct hub_look *l, const char *path, struct hub_flight **ret, struct error *err)
+{
+    _cleanup_hub_rows_ struct hub_rows *rows = NULL;
+    if (path && l->has_pin && hub_rows_stored(l->m, l->id, l->pin.commit, &rows, err) < 0)
+        return -1;
+    const struct commit_file *f = rows ? hub_rows_file(rows, path) : NULL;
+    bool by_info = !path || (rows && (!f || !f->has_lfs));
+    struct hub_task t = hub_look_task(l, by_info ? HUB_TASK_INFO : HUB_TASK_FILE, l->revision);
+    if (!by_info)
+        t.path = path;
+    return hub_look_ask(l, &t, l->has_pin, ret, err);
+}
+
+static int offline_commit(struct hub_look *l, struct error *err)
+{
+    char what[2 * REPOSITORY_MAX + 64];
+    if (l->has_pin) {
+        hub_look_stale(l, l->pin.checked_at, "the upstream is offline by configuration");
+        memcpy(l->at->commit, l->pin.commit, sizeof(l->pin.commit));
+        return 0;
+    }
+    snprintf(what, sizeof(what), "%s/%s at %s", l->m->config->prefix, l->id, l->revision);
+    return hub_look_is_offline(l, what, err);
+}
+
+static int ask_for_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
+                          struct error *err)
+{
+    _cleanup_hub_flight_ struct hub_flight *x = NULL;
+    if (l->m->offline)
+        return offline_commit(l, err);
+    if (ask(l, path, &x, err) < 0) {
+        if (!l->has_pin || !hub_look_may_be_stale(l, err))
+            return -1;
+        hub_look_stale(l, l->pin.checked_at, err->text);
+        memcpy(l->at->commit, l->pin.commit, sizeof(l->pin.commit));
+        return 0;
+    }
+    const struct hub_result *r = hub_flight_result(x);
+    memcpy(l->at->commit, r->commit, sizeof(r->commit));
+    if (hub_look_set_id(l, r->id, err) < 0)
+        return -1;
+    *ret = TAKE_PTR(x);
+    return 0;
+}
+
+int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
+                    struct error *err)
+{
+    *ret = NULL;
+    if (l->is_commit) {
+        int known = 1;
+        memcpy(l->at->commit, l->revision, 41);
+        if (!l->knows_id)
+            known = hub_commit_is_known(l->m, l->id, l->revision, err);
+        return known ? (known < 0 ? -1 : 0) : ask_for_commit(l, path, ret, err);
+    }
+    if (hub_look_find_pin(l, err) < 0)
+        return -1;
+    if (!l->has_pin || !l->is_fresh || !(l->name_is_fresh || l->m->offline))
+        return ask_for_commit(l, path, ret, err);
+    memcpy(l->at->commit, l->pin.commit, sizeof(l->pin.commit));
+    return 0;
+}
+
+int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct hub_at *at,
+                        struct error *err)
+{
+    _cleanup_hub_flight_ struct hub_flight *x = NULL, *second = NULL;
+    struct hub_look l;
+    if (hub_look_begin(m, q, true, HUB_ACCESS_METADATA, &l, at, err) < 0 ||
+        hub_look_commit(&l, NULL, &x, err) < 0)
+        return -1;
+    if (!l.is_commit || x)
+        return 0;
+    int known = hub_commit_is_known(m, l.id, at->commit, err);
+    return known ? (known < 0 ? -1 : 0) : ask_for_commit(&l, NULL, &second, err);
+}

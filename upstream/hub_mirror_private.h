@@ -1,0 +1,277 @@
+/* What hub_mirror*.c share: names and pins, questions under way, file lists, documents. For them
+ * and their tests, and for nobody else.
+ *
+ *     hub_mirror.c         a mirror, and what a client's question is about: name, id, revision,
+ *                          policies, rights
+ *     hub_mirror_pin.c     which commit that is, and when what is stored has to do
+ *     hub_mirror_ask.c     asking the Hub, and bringing the store up to date with what it says
+ *     hub_mirror_flight.c  questions under way: each is asked once
+ *     hub_mirror_rows.c    file lists
+ *     hub_mirror_file.c    files
+ *     hub_mirror_info.c    info and refs
+ *     hub_mirror_tree.c    expanded rows and history
+ *     hub_mirror_json.c    what is changed in the Hub's own JSON (pure)
+ */
+#ifndef WB_UPSTREAM_HUB_MIRROR_PRIVATE_H
+#define WB_UPSTREAM_HUB_MIRROR_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "upstream/caller.h"
+#include "upstream/hub_access.h"
+#include "upstream/hub_mirror.h"
+#include "upstream/hub_private.h"
+#include "upstream/loop.h"
+#include "upstream/notes.h"
+
+#define HUB_THREADS_MAX 32u        /* questions that go on without a client's thread */
+#define HUB_THREADS_SLOW 4u        /* as many while answers are late */
+#define HUB_LIST_PATIENCE_MS 2000u /* a HEAD waits so long for a list that answers all others */
+#define HUB_DOCUMENT_MAX (64u << 20)
+#define HUB_ROWS_CACHED 16u
+#define HUB_ROWS_BYTES_MAX (64u << 20)
+#define HUB_NO_OID "0000000000000000000000000000000000000000"
+
+/* ---- file lists (hub_mirror_rows.c) ---------------------------------------------------------- */
+
+/* The files and folders of a commit; does not change any more. */
+struct hub_rows {
+    atomic_uint users;
+    struct commit_files list; /* sorted by path */
+    bool has_folders;         /* as the Hub has them */
+    struct hub_folder *folders;
+    size_t n_folders;
+    char *folder_texts;
+};
+/* Takes list over, also on failure. folders: of hub_files_and_folders(), NULL = not known. */
+int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struct hub_rows **ret,
+                  struct error *err);
+struct hub_rows *hub_rows_ref(struct hub_rows *r);
+void hub_rows_unref(struct hub_rows *r); /* NULL is fine */
+static inline void hub_rows_unref_p(struct hub_rows **r)
+{
+    hub_rows_unref(*r);
+}
+#define _cleanup_hub_rows_ _cleanup_(hub_rows_unref_p)
+const struct commit_file *hub_rows_file(const struct hub_rows *r, const char *path);
+bool hub_rows_has_folder(const struct hub_rows *r, const char *folder);
+
+struct hub_rows_cache {
+    pthread_mutex_t lock; /* guards: all below */
+    uint64_t clock;
+    size_t bytes;
+    struct hub_rows_entry {
+        char *key;
+        uint64_t used;
+        size_t bytes;
+        struct hub_rows *rows;
+    } items[HUB_ROWS_CACHED];
+};
+void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *commit,
+                        struct hub_rows *rows);
+void hub_rows_cache_done(struct hub_rows_cache *c);
+/* What is stored of a commit's list: 1, 0, -1. */
+int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
+                    struct error *err);
+
+/* ---- questions (hub_mirror_ask.c, hub_mirror_flight.c) --------------------------------------- */
+
+enum hub_task_kind {
+    HUB_TASK_INFO,     /* name, revision */
+    HUB_TASK_FILE,     /* name, revision, path */
+    HUB_TASK_ROWS,     /* name = the id, revision = the commit */
+    HUB_TASK_REFS,     /* name = the id; flag: pull requests, too */
+    HUB_TASK_EXPANDED, /* name = the id, revision = the commit, path = the folder; flag: recursive
+                        */
+    HUB_TASK_COMMITS,  /* name = the id, revision = the commit */
+    HUB_TASK_CHECK,    /* name = the id */
+};
+struct hub_task {
+    enum hub_task_kind kind;
+    const char *name, *revision, *path; /* "" where it has none */
+    bool flag;
+    bool is_held;  /* something is stored that would do */
+    bool may_look; /* what came into the store meanwhile is an answer */
+    bool forward;  /* token is sent instead of our own */
+    const char *token;
+};
+
+/* What is known after a question. */
+struct hub_result {
+    int rc;
+    struct error error;
+    enum hub_missing missing;
+    char id[REPOSITORY_MAX + 1];
+    char commit[41];
+    bool asked;            /* false: the store had it by then */
+    struct strbuf text;    /* INFO, REFS, EXPANDED, COMMITS: the document as it is stored */
+    struct hub_rows *rows; /* ROWS */
+    bool has_file;         /* FILE: file is set, or is_absent */
+    bool is_absent;
+    struct hub_file file;
+};
+/* Answers on the calling thread, and stores it. What cannot be stored is an answer still. */
+void hub_task_run(struct hub_mirror *m, const struct hub_task *t, struct hub_result *ret);
+void hub_result_done(struct hub_result *r);
+/* The note of a negative answer: of a repository (revision "") or a revision. */
+int hub_negative_key(const struct hub_task *t, const char *revision, struct strbuf *to,
+                     struct error *err);
+
+struct hub_flight;
+struct hub_flights {
+    pthread_mutex_t lock; /* guards: all below, and what is in the flights until they are done */
+    pthread_cond_t landed;
+    struct hub_flight *first;
+    unsigned threads; /* of our own that answer a question */
+    unsigned late;    /* questions that somebody has given up waiting for */
+    bool stopping;
+};
+int hub_flights_start(struct hub_flights *f, struct error *err);
+/* Waits for the threads: what they wait for has been cancelled. */
+void hub_flights_stop(struct hub_flights *f);
+void hub_flights_end(struct hub_flights *f);
+
+/* Has a question answered, once for all who ask it at the same time. patience_ms: how long after
+ * its beginning the caller leaves it to itself (0 = waits as long as it takes): ERR_TIMEOUT. With
+ * gives_up, others need not find out any more that the Hub is slow. ERR_BUSY: too many. 0 with any
+ * outcome of the question itself; the result is borrowed until hub_flight_leave(). */
+struct hub_patience {
+    uint64_t ms;
+    bool gives_up;
+};
+int hub_ask_once(struct hub_mirror *m, const struct hub_task *t, struct hub_patience patience,
+                 struct hub_flight **ret, struct error *err);
+const struct hub_result *hub_flight_result(const struct hub_flight *x);
+void hub_flight_leave(struct hub_flight *x); /* NULL is fine */
+static inline void hub_flight_leave_p(struct hub_flight **x)
+{
+    hub_flight_leave(*x);
+}
+#define _cleanup_hub_flight_ _cleanup_(hub_flight_leave_p)
+
+/* ---- the mirror itself ----------------------------------------------------------------------- */
+
+struct hub_mirror {
+    const struct config *all;
+    const struct config_upstream *config;
+    bool offline;
+    struct store *store;
+    struct hub *hub;
+    struct hub_access *access;
+    struct hub_flights flights;
+    struct notes negatives; /* what the Hub says does not exist */
+    struct notes checked;   /* repositories that our own token opens */
+    struct hub_rows_cache rows;
+};
+
+/* One client's question on its way to an answer. */
+struct hub_look {
+    struct hub_mirror *m;
+    struct hub_at *at;
+    enum hub_kind kind;
+    char name[REPOSITORY_MAX + 1];       /* with its kind, as the client spelled it */
+    char id[REPOSITORY_MAX + 1];         /* with its kind; the name while no id is known */
+    bool knows_id;                       /* the store has it */
+    bool name_is_fresh;                  /* and it needs no asking */
+    char asked_as[REPOSITORY_MAX + 1];   /* for the policies: "hf/org/name", lower case */
+    char repository[REPOSITORY_MAX + 1]; /* the same of the id */
+    char revision[HUB_REVISION_MAX + 1]; /* "main" for the default branch */
+    bool is_commit;
+    enum hub_access_level level;
+    bool forward;
+    const char *token; /* the caller's; only with forward */
+    bool has_pin, is_fresh;
+    struct hub_pin pin;
+};
+
+/* Looks the name up and asks policies and rights. revision NULL: of the repository as such. */
+int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_revision,
+                   enum hub_access_level level, struct hub_look *ret, struct hub_at *at,
+                   struct error *err);
+/* The id is this one; asks its policies. */
+int hub_look_set_id(struct hub_look *l, const char *id, struct error *err);
+/* ERR_DENIED: a policy hides the file. */
+int hub_look_check_file(const struct hub_look *l, const char *path, uint64_t size,
+                        struct error *err);
+/* Whether any policy could hide a file; *ret_sizes: whether one needs sizes. */
+bool hub_look_hides(const struct hub_look *l, bool *ret_sizes);
+
+/* A task about it, asked under the best name for that. */
+struct hub_task hub_look_task(const struct hub_look *l, enum hub_task_kind kind,
+                              const char *revision);
+/* Asks. -1 also when the question failed: at->refused and err say how. held: what is stored would
+ * do, so a client waits for revalidate_timeout at most. */
+int hub_look_ask(struct hub_look *l, struct hub_task *t, bool held, struct hub_flight **ret,
+                 struct error *err);
+/* Whether what is stored is better than this failure (at->refused is of it, too). */
+bool hub_look_may_be_stale(const struct hub_look *l, const struct error *err);
+/* Says in the answer that it is old, and why; the first warning stays. */
+void hub_look_stale(struct hub_look *l, uint64_t checked_at, const char *why);
+/* err_set() and -1: nothing may be asked. */
+int hub_look_is_offline(const struct hub_look *l, const char *what, struct error *err);
+/* at->refused and -1. */
+int hub_look_refuse(struct hub_look *l, enum hub_missing missing);
+int hub_look_no_entry(struct hub_look *l, const char *path, struct error *err);
+
+/* Finds l->pin (hub_mirror_pin.c), which costs no request. */
+int hub_look_find_pin(struct hub_look *l, struct error *err);
+/* Finds the commit, for at. path: when it has to be asked for, by way of this file; NULL = by way
+ * of info. ret: the question that was asked for it, or NULL. */
+int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
+                    struct error *err);
+/* Something of the commit is stored: 1, 0, -1. */
+int hub_commit_is_known(struct hub_mirror *m, const char *id, const char *commit,
+                        struct error *err);
+bool hub_is_fresh(const struct hub_mirror *m, uint64_t checked_at);
+/* A pin of this revision that is fresh, from wherever: 1, 0, -1. */
+int hub_pin_find(struct hub_mirror *m, const char *id, const char *revision, struct hub_pin *ret,
+                 bool *ret_fresh, struct error *err);
+
+/* The list at at->commit: stored, or asked for. folders: with them. */
+int hub_look_rows(struct hub_look *l, bool folders, struct hub_rows **ret, struct error *err);
+
+#define HUB_WHAT_MAX (HUB_PATH_MAX + 32u)
+/* The document's name. */
+const char *hub_what_file(const char *path, char buf[static HUB_WHAT_MAX]);
+const char *hub_what_expanded(const char *folder, bool recursive, char buf[static HUB_WHAT_MAX]);
+const char *hub_what_refs(bool pull_requests);
+/* What a HEAD of a file said, as a document. */
+void hub_file_write(const struct hub_file *f, bool is_absent, struct strbuf *to);
+bool hub_file_read(const char *text, struct hub_file *ret, bool *ret_absent);
+
+/* The word of a policy's formats[] for a file's name, NULL = no weight file. */
+const char *hub_format_word(const char *path);
+
+/* ---- the Hub's own JSON (hub_mirror_json.c): pure -------------------------------------------- */
+
+/* The functions below append to `to` and set ERR_UPSTREAM for a text that is not what it should be.
+ */
+
+/* The info object without what leads to Xet, sha = commit. */
+int hub_json_info_clean(const char *json, size_t len, const char *commit, struct strbuf *to,
+                        struct error *err);
+/* An array of objects without what leads to Xet. */
+int hub_json_rows_clean(const char *json, size_t len, struct strbuf *to, struct error *err);
+/* Which file a sibling or a row is: false hides it. is_sibling: no size is known. */
+typedef bool (*hub_json_shows)(void *ctx, const char *path, uint64_t size);
+/* Leaves out siblings; siblings: what to put when there are none (NULL = nothing). */
+int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
+                         const char *siblings, bool *ret_has_siblings, struct strbuf *to,
+                         struct error *err);
+int hub_json_rows_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
+                         struct strbuf *to, struct error *err);
+/* The refs object with the commit that `pinned` has for a revision in place of the Hub's, and the
+ * arrays that clients need. pinned: false = leave it. */
+typedef bool (*hub_json_pinned)(void *ctx, const char *revision, char commit[static 41]);
+int hub_json_refs(const char *json, size_t len, hub_json_pinned pinned, void *ctx,
+                  struct strbuf *to, struct error *err);
+/* The commit that a refs object has for a revision: 1, 0. */
+int hub_json_ref(const char *json, size_t len, const char *revision, char commit[static 41]);
+/* A member of an object that is true or not false and not null. */
+bool hub_json_is_set(const char *json, size_t len, const char *key);
+/* A file or folder as a tree row. */
+void hub_json_put_file(struct strbuf *to, const struct commit_file *f);
+void hub_json_put_folder(struct strbuf *to, const struct hub_folder *f);
+
+#endif
