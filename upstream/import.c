@@ -5,12 +5,13 @@
 #include <string.h>
 #include <strings.h>
 
-int importer_new(struct store *s, struct importer **ret, struct error *err)
+int importer_new(const struct config *c, struct store *s, struct importer **ret, struct error *err)
 {
     struct importer *i = calloc(1, sizeof(*i));
     int made = 0;
     if (!i)
         return err_set(err, ERR_NOMEM, "out of memory");
+    i->config = c;
     i->store = s;
     if (memory_init(&i->memory, err) == 0 && ++made && gate_init(&i->big_headers, err) == 0 &&
         ++made && flights_init(&i->tags, err) == 0 && ++made &&
@@ -187,12 +188,22 @@ static int read_tag(void *ctx, struct outcome *ret, struct error *err)
     struct asked *a = ctx;
     struct tag_reading readings[TAG_READINGS_MAX];
     size_t n = tag_readings(a->reference->tag, readings);
+    const char *spelled = a->reference->tag;
     for (size_t i = 0; i < n; i++) {
         struct hub_revision revision;
         enum hub_missing missing;
         const char *name = readings[i].is_default ? NULL : readings[i].revision;
-        if (asked_resolve(a, name, &revision, &missing, err) == 0)
+        spelled = name ? name : spelled; /* the default branch goes by the name before */
+        if (policy_check_revision(a, spelled, err) < 0) {
+            if (i + 1 == n)
+                return -1;
+            continue;
+        }
+        if (asked_resolve(a, name, &revision, &missing, err) == 0) {
+            if (policy_check_id(a, revision.id, spelled, err) < 0)
+                return -1;
             return build_reading(a, &readings[i], &revision, ret, err);
+        }
         if (err->code != ERR_NOT_FOUND || missing != HUB_MISSING_REVISION)
             return -1;
     }
@@ -201,9 +212,11 @@ static int read_tag(void *ctx, struct outcome *ret, struct error *err)
 
 /* What is shared and remembered is the answer to this spelling: on a Hub that does not redirect,
  * another case of the name has another one. */
-static const char *tag_key(const struct reference *r, char buf[static REFERENCE_TEXT_MAX])
+static const char *tag_key(const struct reference *r, const struct hub *h,
+                           char buf[static ASKED_KEY_MAX])
 {
-    snprintf(buf, REFERENCE_TEXT_MAX, "%s:%s", r->as_given, r->tag);
+    char mark[CALLER_MARK_MAX];
+    snprintf(buf, ASKED_KEY_MAX, "%s:%s%s", r->as_given, r->tag, caller_mark(h, mark));
     return buf;
 }
 
@@ -211,11 +224,11 @@ static int read_tag_and_note(void *ctx, struct outcome *ret, struct error *err)
 {
     struct asked *a = ctx;
     const struct config_upstream *c = hub_config(a->hub);
-    char key[REFERENCE_TEXT_MAX];
+    char key[ASKED_KEY_MAX];
     int rc = read_tag(a, ret, err);
-    if (rc < 0)
-        memory_note(&a->importer->memory, c->prefix, tag_key(a->reference, key), c->negative_ttl_s,
-                    err);
+    if (rc < 0 && is_failure_for_all(a->hub, err))
+        memory_note(&a->importer->memory, c->prefix, tag_key(a->reference, a->hub, key),
+                    c->negative_ttl_s, err);
     return rc;
 }
 
@@ -224,10 +237,10 @@ int import_tag(struct importer *i, struct hub *h, const struct reference *r,
 {
     struct error local = ERROR_INIT;
     struct asked a;
-    char key[REFERENCE_TEXT_MAX];
+    char key[ASKED_KEY_MAX];
     if (!err)
         err = &local;
-    tag_key(r, key);
+    tag_key(r, h, key);
     if (memory_check(&i->memory, hub_config(h)->prefix, key, err) < 0 ||
         asked_init(&a, i, h, r, err) < 0)
         return -1;

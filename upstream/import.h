@@ -18,7 +18,8 @@
 
 struct importer;
 
-int importer_new(struct store *s, struct importer **ret, struct error *err);
+/* Both outlive it. */
+int importer_new(const struct config *c, struct store *s, struct importer **ret, struct error *err);
 void importer_free(struct importer *i);
 
 struct import_result {

@@ -73,7 +73,8 @@ int build_select(const struct build *b, struct commit_files *list, struct select
             return err_set(err, ERR_UPSTREAM, "%s at %.12s: the Hub lists %s twice",
                            b->revision->id, b->revision->commit, files[i].path);
     }
-    if (select_files(files, list->n, &policy, b->quant, err) < 0)
+    if (select_files(files, list->n, &policy, b->quant, err) < 0 ||
+        policy_apply(b, files, list->n, err) < 0)
         return err_wrap(err, "%s at %.12s", b->revision->id, b->revision->commit);
     *ret = TAKE_PTR(files);
     return 0;
@@ -495,6 +496,7 @@ static int point_tag(const struct build *b, const struct import_result *at, stru
 int build_run(const struct build *b, struct outcome *ret, struct error *err)
 {
     _cleanup_strbuf_ struct strbuf key = STRBUF_INIT;
+    char mark[CALLER_MARK_MAX];
     struct led_build l = {.build = b};
     char commit_tag[COMMIT_TAG_MAX];
     *ret = (struct outcome){0};
@@ -502,7 +504,8 @@ int build_run(const struct build *b, struct outcome *ret, struct error *err)
     if (rc < 0)
         return -1;
     build_commit_tag(b, commit_tag);
-    strbuf_printf(&key, "%s %s %s", b->repository, b->revision->id, commit_tag);
+    strbuf_printf(&key, "%s %s %s%s", b->repository, b->revision->id, commit_tag,
+                  caller_mark(b->hub, mark));
     if (strbuf_failed(&key))
         return no_memory(err);
     if (rc == 0 && flight_run(&b->importer->builds, key.data, lead, &l, ret, err) < 0)

@@ -8,6 +8,7 @@
  *     import_header.c   and the headers of weight files
  *     import_sum.c      which weight files add up to one model (pure)
  *     import_current.c  whether what is stored is what a build would give now
+ *     import_policy.c   what the policies let it take, and whose import it is
  *     import_memory.c   what is under way, what was not found, who asked us to wait
  */
 #ifndef WB_UPSTREAM_IMPORT_PRIVATE_H
@@ -223,6 +224,7 @@ int facts_sum(struct sum_file *files, size_t n, struct model_facts *ret, struct 
 /* ---- import_current.c, import_build.c -------------------------------------------------------- */
 
 struct importer {
+    const struct config *config;
     struct store *store;
     struct flights tags, builds, searches;
     struct gate big_headers;
@@ -274,5 +276,21 @@ int asked_init(struct asked *a, struct importer *i, struct hub *h, const struct 
  * in case from the one that this repository already stands for. */
 int asked_resolve(struct asked *a, const char *revision, struct hub_revision *ret,
                   enum hub_missing *ret_missing, struct error *err);
+
+/* ---- import_policy.c ------------------------------------------------------------------------- */
+
+/* Takes files of formats that the repository's policies do not allow off the selection. ERR_DENIED:
+ * no weights are left, or a file is too large (the text names it). */
+int policy_apply(const struct build *b, struct select_file *files, size_t n, struct error *err);
+/* ERR_DENIED: the policies for the name, or for the Hub's own id, do not allow the revision. */
+int policy_check_revision(const struct asked *a, const char *revision, struct error *err);
+int policy_check_id(const struct asked *a, const char *id, const char *revision, struct error *err);
+/* What sets the imports of one caller apart from those of others, who may see other repositories:
+ * of its token's SHA-256; "" with `credentials: own`. */
+#define CALLER_MARK_MAX 66
+#define ASKED_KEY_MAX (REFERENCE_TEXT_MAX + CALLER_MARK_MAX)
+const char *caller_mark(const struct hub *h, char buf[static CALLER_MARK_MAX]);
+/* Whether the upstream would say the same to others: a caller's quota is its own. */
+bool is_failure_for_all(const struct hub *h, const struct error *err);
 
 #endif

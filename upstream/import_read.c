@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "storage/hub.h"
+
 /* ---- a few threads over a list of jobs ------------------------------------------------------- */
 
 struct work {
@@ -67,14 +69,17 @@ int work_run(unsigned width, size_t n, int (*fn)(void *ctx, size_t i, struct err
 
 /* ---- small files ----------------------------------------------------------------------------- */
 
-/* 1 and the bytes when an earlier import of this commit has kept them. */
+/* 1 and the bytes when they were fetched before, for whatever commit or by whatever way. */
 static int held_bytes(const struct reading *r, const struct commit_file *f, struct strbuf *to,
                       struct error *err)
 {
     struct blob *blob = NULL;
-    if (f->sha256.alg == DIGEST_NONE)
-        return 0;
-    int rc = store_blob_open(r->store, &f->sha256, &blob, err);
+    struct digest d = f->sha256;
+    int rc = d.alg != DIGEST_NONE ? 1
+                                  : store_hub_object_get(r->store, hub_config(r->hub)->prefix,
+                                                         r->repo_id, f->git_oid, &d, err);
+    if (rc > 0)
+        rc = store_blob_open(r->store, &d, &blob, err);
     if (rc <= 0)
         return rc;
     rc = 0;
@@ -82,6 +87,22 @@ static int held_bytes(const struct reading *r, const struct commit_file *f, stru
         rc = header_copy(blob, (size_t)f->size, to, err) < 0 ? -1 : 1;
     blob_close(blob);
     return rc;
+}
+
+/* Kept for everybody who wants the file, by whatever way. A manifest needs only its layers kept. */
+static int keep_bytes(const struct reading *r, const struct want *w, const struct strbuf *bytes,
+                      struct digest *ret, struct error *err)
+{
+    const struct commit_file *f = w->file;
+    const char *prefix = hub_config(r->hub)->prefix;
+    struct error why = ERROR_INIT;
+    if (store_blob_put(r->store, strbuf_str(bytes), bytes->len, ret, &why) == 0 &&
+        store_hub_object_put(r->store, prefix, r->repo_id, f->git_oid, ret, &why) == 0)
+        return 0;
+    if (!w->is_layer)
+        return digest_of(DIGEST_SHA256, strbuf_str(bytes), bytes->len, ret, err);
+    *err = why;
+    return -1;
 }
 
 static bool keeps_text(const struct want *w)
@@ -107,9 +128,10 @@ static int read_small(const struct reading *r, struct want *w, struct error *err
     rc = held_bytes(r, f, &bytes, err);
     if (rc == 0 && hub_small_file(r->hub, r->repo_id, r->commit, f, &bytes, err) < 0)
         rc = -1;
-    if (rc >= 0)
-        rc = w->is_layer ? store_blob_put(r->store, strbuf_str(&bytes), bytes.len, &digest, err)
-                         : digest_of(DIGEST_SHA256, strbuf_str(&bytes), bytes.len, &digest, err);
+    if (rc > 0)
+        rc = digest_of(DIGEST_SHA256, strbuf_str(&bytes), bytes.len, &digest, err);
+    else if (rc == 0)
+        rc = keep_bytes(r, w, &bytes, &digest, err);
     if (rc >= 0 && !digest_equal(&digest, &f->sha256)) {
         f->sha256 = digest; /* git's id has been checked: this is what the commit has */
         w->learned = true;

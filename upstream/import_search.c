@@ -137,6 +137,7 @@ static int list_commits(struct search *s, size_t *ret_left_out, struct error *er
     size_t n = 0, limit = hub_config(s->asked.hub)->search_limit;
     enum hub_missing missing;
     if (asked_resolve(&s->asked, NULL, &s->top, &missing, err) < 0 ||
+        policy_check_id(&s->asked, s->top.id, NULL, err) < 0 ||
         hub_refs(s->asked.hub, s->top.id, false, &refs, &n, err) < 0)
         return -1;
     s->commits = calloc(n + 1, sizeof(*s->commits));
@@ -193,9 +194,11 @@ static int run(struct search *s, struct error *err)
 /* A search that found nothing has imported all that there is: it answers for every digest of the
  * repository, for as long as it is remembered. So it is shared and remembered by repository, in the
  * spelling that was asked for (see tag_key()). */
-static const char *search_key(const struct reference *r, char buf[static REFERENCE_TEXT_MAX])
+static const char *search_key(const struct reference *r, const struct hub *h,
+                              char buf[static ASKED_KEY_MAX])
 {
-    snprintf(buf, REFERENCE_TEXT_MAX, "%s@", r->as_given);
+    char mark[CALLER_MARK_MAX];
+    snprintf(buf, ASKED_KEY_MAX, "%s@%s", r->as_given, caller_mark(h, mark));
     return buf;
 }
 
@@ -203,23 +206,23 @@ static int search_and_note(void *ctx, struct outcome *ret, struct error *err)
 {
     struct search *s = ctx;
     const struct config_upstream *c = hub_config(s->asked.hub);
-    char key[REFERENCE_TEXT_MAX];
+    char key[ASKED_KEY_MAX];
     (void)ret;
     if (header_cache_new(&s->cache, err) < 0)
         return -1;
     int rc = run(s, err);
     header_cache_free(s->cache);
     free(s->commits);
-    if (rc < 0)
-        memory_note(&s->asked.importer->memory, c->prefix, search_key(s->asked.reference, key),
-                    c->negative_ttl_s, err);
+    if (rc < 0 && is_failure_for_all(s->asked.hub, err))
+        memory_note(&s->asked.importer->memory, c->prefix,
+                    search_key(s->asked.reference, s->asked.hub, key), c->negative_ttl_s, err);
     return rc;
 }
 
 int import_search(struct importer *i, struct hub *h, const struct reference *r, struct error *err)
 {
-    char key[REFERENCE_TEXT_MAX];
-    search_key(r, key);
+    char key[ASKED_KEY_MAX];
+    search_key(r, h, key);
     for (;;) {
         struct search s = {0};
         struct outcome ignored;
