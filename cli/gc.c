@@ -1,4 +1,4 @@
-/* weighbridge gc: frees what no manifest needs any more. Offline. */
+/* weighbridge gc: frees what neither a manifest nor a Hub's commit needs any more. Offline. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,4 +70,4 @@ static int run_gc(const struct command *self, int argc, char **argv)
 
 const struct command command_gc = {
     "gc", "--data DIR [--dry-run] [--grace DURATION]",
-    "Removes blobs that no manifest needs from a data directory that no server uses.", run_gc};
+    "Removes blobs that nothing needs from a data directory that no server uses.", run_gc};
