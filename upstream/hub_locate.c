@@ -83,7 +83,7 @@ int hub_linked_digest(struct hub *h, const char *id, const char *commit, const c
                       uint64_t size, struct digest *ret, struct error *err)
 {
     _cleanup_(hub_answer_done) struct hub_answer a = {0};
-    struct promise promised;
+    struct promise promised = {0};
     char where[512];
     if (ask_resolve(h, id, commit, path, &a, &promised, err) < 0)
         return -1;
@@ -104,7 +104,7 @@ int hub_locate(struct hub *h, const char *id, const char *commit, const char *pa
 {
     _cleanup_(hub_answer_done) struct hub_answer a = {0};
     _cleanup_(http_location_done) struct http_location l = {0};
-    struct promise promised;
+    struct promise promised = {0};
     char where[512], got[DIGEST_TEXT_MAX], want[DIGEST_TEXT_MAX];
     if (ask_resolve(h, id, commit, path, &a, &promised, err) < 0)
         return -1;
@@ -164,7 +164,7 @@ int hub_head_file(struct hub *h, const char *id, const char *revision, const cha
     enum hub_missing ignored;
     enum hub_missing *missing = ret_missing ? ret_missing : &ignored;
     bool is_model = hub_id_kind(id, NULL) == HUB_MODEL;
-    struct promise promised;
+    struct promise promised = {0};
     *missing = HUB_MISSING_NONE;
     if (is_model)
         id = hub_look_up_alias(h, id);
