@@ -117,6 +117,8 @@ static int count(struct memory_report *r, const struct model_report *m, struct e
         return err_set(err, ERR_INVALID, "the model does not say how long its context is: --ctx N");
     if (r->has_shape && kv_cost(r->shape, &q, &r->cost, err) < 0)
         return -1;
+    if (__builtin_add_overflow(r->weights.per_device, r->cost.total, &r->total))
+        return err_set(err, ERR_INVALID, "weights and cache together take more than 2^64 bytes");
     return o->has_gpu ? count_gpu(r, &q, err) : 0;
 }
 
@@ -238,16 +240,19 @@ static bool parse_amount(const char *text, uint64_t *ret)
     static const char units[] = "KMBT";
     char *end;
     double value = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
-    if (end == text || (*end && (!unit || end[1])) || !isfinite(value))
+    if (end == text || !isfinite(value))
         return false;
-    for (; unit && unit >= units; unit--)
-        value *= 1000;
+    if (*end) {
+        const char *unit = strchr(units, toupper((unsigned char)*end));
+        if (!unit || end[1])
+            return false;
+        for (const char *u = units; u <= unit; u++)
+            value *= 1000;
+    }
     if (value < 1 || value >= 18446744073709551616.0)
         return false;
-    *ret = (uint64_t)llround(value);
-    if (value >= 9007199254740992.0) /* llround's range ends before that of 64 bits */
-        *ret = (uint64_t)value;
+    /* llround's range ends before that of 64 bits */
+    *ret = value < 9007199254740992.0 ? (uint64_t)llround(value) : (uint64_t)value;
     return true;
 }
 

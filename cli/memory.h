@@ -1,4 +1,5 @@
-/* What serving a model takes: counted by memory.c, printed by memory_print.c. */
+/* What serving a model takes: counted by memory.c, printed by memory_print.c and
+ * memory_json.c. */
 #ifndef WB_CLI_MEMORY_H
 #define WB_CLI_MEMORY_H
 
@@ -49,6 +50,7 @@ struct memory_report {
     const char *no_shape; /* why there is none */
     uint64_t context;
     struct kv_cost cost;
+    uint64_t total; /* weights and cache, on each device */
     struct memory_gpu gpu;
 };
 

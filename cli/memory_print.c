@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "cli/escape.h"
 #include "cli/memory.h"
 
@@ -66,23 +65,139 @@ static void put_weights(struct strbuf *b, const struct memory_report *r)
     strbuf_putc(b, '\n');
 }
 
-/* All layers that attend alike: the formula in one line. 0 when they differ. */
+/* ---- the formula of the cache: it has to multiply out ---- */
+
+#define KINDS_MAX 16u /* that are shown */
+
+static bool has_cache(const struct layer_shape *l)
+{
+    return l->kind == LAYER_FULL || l->kind == LAYER_WINDOW || l->kind == LAYER_CHUNKED ||
+           l->kind == LAYER_LATENT;
+}
+
+/* One formula is both of theirs. */
+static bool same_row(const struct layer_shape *a, const struct layer_shape *b)
+{
+    return (a->kind == LAYER_LATENT) == (b->kind == LAYER_LATENT) && a->kv_heads == b->kv_heads &&
+           a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
+           a->index_dim == b->index_dim && a->row_dim == b->row_dim && a->row_every == b->row_every;
+}
+
+static bool same_kind(const struct layer_shape *a, const struct layer_shape *b)
+{
+    return same_row(a, b) && a->kind == b->kind && a->window == b->window;
+}
+
+/* The layers with a cache, when all of them have the same row for every token; else 0. */
 static uint32_t alike(const struct model_shape *s, const struct layer_shape **ret)
 {
     uint32_t n = 0;
     *ret = NULL;
     for (uint32_t i = 0; i < s->n_layers; i++) {
         const struct layer_shape *l = &s->layers[i];
-        if (!l->kv_heads || l->kind == LAYER_SHARED || l->kind == LAYER_NONE ||
-            l->kind == LAYER_RECURRENT)
+        if (!has_cache(l))
             continue;
-        if (*ret && (l->kv_heads != (*ret)->kv_heads || l->key_dim != (*ret)->key_dim ||
-                     l->value_dim != (*ret)->value_dim))
+        if (l->row_dim || (*ret && !same_row(l, *ret)))
             return 0;
         *ret = l;
         n++;
     }
     return n;
+}
+
+/* "32 layers x 8 KV heads x (128 + 128) dims", those on one device. */
+static void put_formula(struct strbuf *b, const struct memory_report *r,
+                        const struct layer_shape *l, uint32_t n)
+{
+    uint32_t devices = r->options->tensor_parallel;
+    bool latent = l->kind == LAYER_LATENT;
+    uint32_t heads = latent ? l->kv_heads : l->kv_heads / devices + (l->kv_heads % devices != 0);
+    strbuf_printf(b, "%u layer%s x ", n, n == 1 ? "" : "s");
+    if (latent && l->index_dim)
+        strbuf_printf(b, "(%u latent + %u index) dims", l->key_dim, l->index_dim);
+    else if (latent)
+        strbuf_printf(b, "%u latent dims", l->key_dim);
+    else {
+        strbuf_printf(b, "%u ", heads);
+        if (heads != l->kv_heads)
+            strbuf_printf(b, "of %u ", l->kv_heads);
+        strbuf_printf(b, "KV head%s x ", l->kv_heads == 1 ? "" : "s");
+        if (l->value_dim)
+            strbuf_printf(b, "(%u + %u) dims", l->key_dim, l->value_dim);
+        else
+            strbuf_printf(b, "%u dims", l->key_dim);
+    }
+}
+
+static void put_bytes_a_token(struct strbuf *b, uint64_t n)
+{
+    strbuf_puts(b, " = ");
+    put_grouped(b, n);
+    strbuf_puts(b, " bytes/token");
+}
+
+/* Bytes of a token in one such layer. */
+static uint64_t bytes_of(const struct memory_report *r, struct layer_shape l)
+{
+    const struct model_shape one = {.n_layers = 1, .layers = &l};
+    const struct kv_request q = {.key = r->options->kv_type,
+                                 .value = r->options->kv_type,
+                                 .context = 1,
+                                 .sequences = 1,
+                                 .tensor_parallel = r->options->tensor_parallel};
+    struct kv_cost c = {0}; /* cannot fail: the sum over all layers was fine */
+    kv_cost(&one, &q, &c, NULL);
+    return c.full_per_token + c.window_per_token;
+}
+
+/* What n layers like this one take. */
+static void put_kind(struct strbuf *b, const struct memory_report *r, const struct layer_shape *l,
+                     uint32_t n)
+{
+    struct layer_shape plain = *l;
+    plain.row_dim = plain.row_every = 0;
+    uint64_t bytes = bytes_of(r, plain);
+    strbuf_puts(b, "         ");
+    put_formula(b, r, l, n);
+    put_bytes_a_token(b, n * bytes);
+    if (l->window) {
+        strbuf_puts(b, l->kind == LAYER_WINDOW ? " in a window of " : " in chunks of ");
+        put_grouped(b, l->window);
+    }
+    if (l->row_dim) {
+        strbuf_printf(b, ", and %u dims for every %u tokens", l->row_dim, l->row_every);
+        put_bytes_a_token(b, n * (bytes_of(r, *l) - bytes));
+    }
+    strbuf_putc(b, '\n');
+}
+
+/* A line for each kind of layer, in the order in which they come. */
+static void put_kinds(struct strbuf *b, const struct memory_report *r)
+{
+    const struct layer_shape *seen[KINDS_MAX] = {NULL};
+    const struct model_shape *s = r->shape;
+    size_t n_seen = 0;
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        const struct layer_shape *l = &s->layers[i];
+        size_t k = 0;
+        while (k < n_seen && !same_kind(seen[k], l))
+            k++;
+        if (!has_cache(l) || k < n_seen)
+            continue;
+        if (n_seen == KINDS_MAX) {
+            others++;
+            continue;
+        }
+        uint32_t n = 0;
+        for (uint32_t j = i; j < s->n_layers; j++)
+            n += has_cache(&s->layers[j]) && same_kind(&s->layers[j], l);
+        seen[n_seen++] = l;
+        put_kind(b, r, l, n);
+    }
+    if (others)
+        strbuf_printf(b, "         and %u layer%s of other kinds\n", others,
+                      others == 1 ? "" : "s");
 }
 
 static void put_cache(struct strbuf *b, const struct memory_report *r)
@@ -91,16 +206,11 @@ static void put_cache(struct strbuf *b, const struct memory_report *r)
     const struct layer_shape *l;
     uint32_t layers = alike(r->shape, &l);
     strbuf_printf(b, "kv cache %s: ", r->options->kv_type.name);
-    if (layers && l->kind == LAYER_LATENT)
-        strbuf_printf(b, "%u layers x %u latent dims", layers, l->key_dim);
-    else if (layers)
-        strbuf_printf(b, "%u layers x %u KV head%s x (%u + %u) dims", layers, l->kv_heads,
-                      l->kv_heads == 1 ? "" : "s", l->key_dim, l->value_dim);
+    if (layers)
+        put_formula(b, r, l, layers);
     else
-        strbuf_puts(b, "layers that differ");
-    strbuf_puts(b, " = ");
-    put_grouped(b, c->full_per_token + c->window_per_token);
-    strbuf_puts(b, " bytes/token");
+        strbuf_puts(b, l ? "layers that differ" : "no layers with attention");
+    put_bytes_a_token(b, c->full_per_token + c->window_per_token);
     if (r->options->tensor_parallel > 1)
         strbuf_puts(b, " on each device");
     strbuf_putc(b, '\n');
@@ -111,6 +221,8 @@ static void put_cache(struct strbuf *b, const struct memory_report *r)
         put_grouped(b, c->full_per_token);
         strbuf_puts(b, " without end\n");
     }
+    if (!layers)
+        put_kinds(b, r);
     if (c->state_per_sequence) {
         strbuf_puts(b, "         and a state of ");
         put_grouped(b, c->state_per_sequence);
@@ -198,9 +310,9 @@ void memory_text(const struct memory_report *r, struct strbuf *b)
         put_rule(b, r->shape);
         if (r->weights.known) {
             strbuf_puts(b, "total    ");
-            put_grouped(b, r->weights.per_device + r->cost.total);
+            put_grouped(b, r->total);
             strbuf_puts(b, " bytes, ");
-            put_gib(b, r->weights.per_device + r->cost.total);
+            put_gib(b, r->total);
             strbuf_puts(b, r->options->tensor_parallel > 1 ? " on each device" : "");
             strbuf_puts(b, ", without what the server itself takes\n");
         }
@@ -211,133 +323,4 @@ void memory_text(const struct memory_report *r, struct strbuf *b)
     }
     if (r->options->has_gpu)
         put_gpu(b, r);
-}
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-/* null: without end */
-static void json_limit(struct strbuf *b, const char *key, uint64_t n)
-{
-    if (n != UINT64_MAX) {
-        json_put_number(b, key, n);
-        return;
-    }
-    json_put_key(b, key);
-    strbuf_puts(b, "null");
-}
-
-static void json_weights(struct strbuf *b, const struct memory_weights *w)
-{
-    json_put_key(b, "weights");
-    if (!w->known) {
-        strbuf_puts(b, "null");
-        return;
-    }
-    strbuf_putc(b, '{');
-    put_json_member(b, "type", w->type);
-    put_json_member(b, "from", w->from);
-    json_put_number(b, "parameters", w->parameters);
-    json_put_number(b, "bytes", w->bytes);
-    json_put_key(b, "bits_per_weight");
-    strbuf_printf(b, "%.4f", bits(w->bytes, w->parameters));
-    json_put_number(b, "bytes_per_device", w->per_device);
-    json_put_key(b, "as");
-    strbuf_putc(b, '{');
-    for (size_t i = 0; i < w->n_as; i++)
-        json_put_number(b, w->as[i].type, w->as[i].bytes);
-    strbuf_puts(b, "}}");
-}
-
-static const char *const kinds[] = {
-    [LAYER_FULL] = "full",     [LAYER_WINDOW] = "window",       [LAYER_CHUNKED] = "chunked",
-    [LAYER_LATENT] = "latent", [LAYER_RECURRENT] = "recurrent", [LAYER_SHARED] = "shared",
-    [LAYER_NONE] = "none",
-};
-
-static void json_layer(struct strbuf *b, const struct layer_shape *l, uint32_t n)
-{
-    json_put_separator(b);
-    strbuf_puts(b, "{\"kind\":");
-    json_put_string(b, kinds[l->kind]);
-    json_put_number(b, "layers", n);
-    json_put_number(b, "kv_heads", l->kv_heads);
-    json_put_number(b, "key_dim", l->key_dim);
-    json_put_number(b, "value_dim", l->value_dim);
-    json_put_number(b, "window", l->window);
-    json_put_number(b, "index_dim", l->index_dim);
-    json_put_number(b, "state_elements", l->state_elements);
-    strbuf_putc(b, '}');
-}
-
-static bool same_layer(const struct layer_shape *a, const struct layer_shape *b)
-{
-    return a->kind == b->kind && a->kv_heads == b->kv_heads && a->key_dim == b->key_dim &&
-           a->value_dim == b->value_dim && a->window == b->window && a->index_dim == b->index_dim &&
-           a->state_elements == b->state_elements;
-}
-
-static void json_cache(struct strbuf *b, const struct memory_report *r)
-{
-    const struct model_shape *s = r->shape;
-    const struct kv_cost *c = &r->cost;
-    json_put_key(b, "kv_cache");
-    if (!r->has_shape) {
-        strbuf_puts(b, "null");
-        put_json_member(b, "no_kv_cache", r->no_shape);
-        return;
-    }
-    strbuf_putc(b, '{');
-    put_json_member(b, "type", r->options->kv_type.name);
-    put_json_member(b, "family", s->family);
-    put_json_member(b, "from", s->source);
-    put_json_member(b, "rule", s->rule);
-    put_json_member(b, "notes", s->notes);
-    json_put_number(b, "context", r->context);
-    json_put_number(b, "sequences", r->options->sequences);
-    json_put_number(b, "full_bytes_per_token", c->full_per_token);
-    json_put_number(b, "window_bytes_per_token", c->window_per_token);
-    json_put_number(b, "state_bytes_per_sequence", c->state_per_sequence);
-    json_put_number(b, "cross_bytes_per_token", c->cross_per_token);
-    json_put_number(b, "bytes", c->total);
-    json_put_key(b, "layers");
-    strbuf_putc(b, '[');
-    for (uint32_t i = 0, n; i < s->n_layers; i += n) { /* runs of equal ones */
-        for (n = 1; i + n < s->n_layers && same_layer(&s->layers[i], &s->layers[i + n]);)
-            n++;
-        json_layer(b, &s->layers[i], n);
-    }
-    strbuf_puts(b, "]}");
-}
-
-static void json_gpu(struct strbuf *b, const struct memory_report *r)
-{
-    const struct memory_gpu *g = &r->gpu;
-    json_put_key(b, "gpu");
-    strbuf_puts(b, "{\"budget_bytes\":");
-    json_put_u64(b, g->budget);
-    json_put_key(b, "weights_fit");
-    strbuf_puts(b, !r->weights.known ? "null" : g->fits ? "true" : "false");
-    if (g->fits) {
-        json_put_number(b, "left_bytes", g->left);
-        if (r->has_shape) {
-            json_limit(b, "longest_context", g->tokens);
-            json_limit(b, "longest_context_of_all", g->tokens_each);
-            json_limit(b, "most_sequences", g->sequences);
-        }
-    }
-    strbuf_putc(b, '}');
-}
-
-void memory_json(const struct memory_report *r, struct strbuf *b)
-{
-    strbuf_puts(b, "{\"source\":");
-    put_json_text(b, r->source, strlen(r->source));
-    json_put_number(b, "tensor_parallel", r->options->tensor_parallel);
-    json_weights(b, &r->weights);
-    json_cache(b, r);
-    if (r->options->has_gpu)
-        json_gpu(b, r);
-    if (r->has_shape && r->weights.known)
-        json_put_number(b, "total_bytes_per_device", r->weights.per_device + r->cost.total);
-    strbuf_puts(b, "}\n");
 }
