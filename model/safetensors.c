@@ -14,6 +14,7 @@
 
 #define HEADER_MAX 100000000u /* the reference reader's own */
 #define ENTRIES_MAX 1000000u  /* tensors, and metadata keys: bounds the memory of a parse */
+#define DIMS_MAX 1000000u     /* of one tensor; the reference reader has no limit */
 
 static const struct {
     const char *name;
@@ -123,6 +124,7 @@ static int read_dtype(struct json_scan *s, struct tensor *t, struct error *err)
 
 static int read_shape(struct json_scan *s, struct tensor *t, struct error *err)
 {
+    uint32_t n = 0;
     int more;
     t->elements = 1;
     if (json_scan_open(s, '[', "shape", err) < 0)
@@ -130,6 +132,11 @@ static int read_shape(struct json_scan *s, struct tensor *t, struct error *err)
     for (bool first = true; (more = json_scan_more(s, ']', first, "shape", err)) > 0;
          first = false) {
         uint64_t dim;
+        if (n++ == DIMS_MAX)
+            return err_set(err, ERR_TOO_LARGE,
+                           "its shape has more than %u dimensions at byte "
+                           "%" PRIu64,
+                           DIMS_MAX, json_scan_at(s));
         if (json_scan_u64(s, "shape", &dim, err) < 0)
             return -1;
         if (__builtin_mul_overflow(t->elements, dim, &t->elements))

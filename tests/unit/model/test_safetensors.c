@@ -180,6 +180,25 @@ Test(safetensors, nesting_is_bounded_as_in_the_reference_reader)
     cr_assert_not_null(strstr(last.err.text, "nested deeper than 127"));
 }
 
+Test(safetensors, dimensions_are_bounded)
+{
+    _cleanup_strbuf_ struct strbuf h = STRBUF_INIT;
+    struct prefix_outcome o;
+    for (unsigned n = 1000000; n <= 1000001; n++) {
+        strbuf_reset(&h);
+        strbuf_puts(&h, "12345678{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1],\"shape\":[1");
+        for (unsigned i = 1; i < n; i++)
+            strbuf_puts(&h, ",1");
+        strbuf_puts(&h, "]}}");
+        for (unsigned i = 0; i < 8; i++)
+            h.data[i] = (char)((h.len - 8) >> (8 * i));
+        prefix_run(WEIGHTS_SAFETENSORS, h.data, h.len, h.len + 1, &o);
+        cr_assert_eq(o.err.code, n == 1000000 ? ERR_NONE : ERR_TOO_LARGE, "%s", o.err.text);
+    }
+    cr_assert(strstr(o.err.text, "tensor 'a': its shape has more than 1000000 dimensions at byte"),
+              "%s", o.err.text);
+}
+
 Test(safetensors, names_in_errors_are_short_and_printable)
 {
     _cleanup_strbuf_ struct strbuf h = STRBUF_INIT;
