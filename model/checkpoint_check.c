@@ -116,8 +116,9 @@ static int check_presence(struct checkpoint *c, bool *ret_all, struct error *err
         if (!f->read && !f->in_index)
             rc = find(c, true, err, "%s is missing", f->path);
         else if (!f->read)
-            rc = find(c, true, err, "%s %s; the index puts %" PRIu64 " tensors into it", f->path,
-                      f->missing ? "is missing" : "could not be read", f->mapped);
+            rc = find(c, true, err, "%s %s; the index puts %" PRIu64 " tensor%s into it", f->path,
+                      f->missing ? "is missing" : "could not be read", f->mapped,
+                      f->mapped == 1 ? "" : "s");
         else if (c->has_index && !f->in_index)
             rc = find(c, false, err, "%s does not stand in the index", f->path);
         if (rc < 0)

@@ -24,6 +24,18 @@ static void index_done(struct index *x)
     strbuf_done(&x->file);
 }
 
+/* "a//b", "./a", "a/.": another way to write the name of a file, which would then be two. */
+static bool has_idle_part(const char *path, size_t len)
+{
+    for (size_t at = 0, n; at <= len; at += n + 1) {
+        const char *slash = memchr(path + at, '/', len - at);
+        n = slash ? (size_t)(slash - (path + at)) : len - at;
+        if (n == 0 || (n == 1 && path[at] == '.'))
+            return true;
+    }
+    return false;
+}
+
 /* The file's name goes into URLs and paths: it has to stay below the index. */
 static int check_path(const char *path, size_t len, uint64_t at, struct error *err)
 {
@@ -39,6 +51,8 @@ static int check_path(const char *path, size_t len, uint64_t at, struct error *e
         wrong = "has .. in it";
     else if (memmem(path, len, "://", 3))
         wrong = "is a URL";
+    else if (has_idle_part(path, len))
+        wrong = "has a part that is empty or a dot";
     for (size_t i = 0; i < len && !wrong; i++)
         if ((unsigned char)path[i] < 0x20 || path[i] == 0x7f || path[i] == '\\')
             wrong = "has a control character or backslash in it";

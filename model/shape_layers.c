@@ -131,7 +131,8 @@ static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, ui
     static const char *const none[] = {"moe", "mlp", "dense", "sparse"};
     struct layer_shape *l = &c->shape->layers[i];
     if (!name)
-        return err_set(err, ERR_INVALID, "config.json: layer_types holds what is no text");
+        return err_set(err, ERR_INVALID,
+                       "config.json: layer_types (or layers_block_type) holds what is no text");
     l->kind = full(c);
     for (size_t k = 0; k < ARRAY_LEN(states); k++)
         if (strcmp(name, states[k]) == 0)
@@ -161,10 +162,13 @@ static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, ui
 static int read_layer_types(struct shape_config *c, uint32_t window, uint32_t chunk,
                             struct error *err)
 {
-    const struct json *list = json_get(c->at, "layer_types");
+    const char *key = "layer_types";
+    const struct json *list = json_get(c->at, key);
     uint32_t i = 0;
-    if (!json_is_array(list))
-        list = json_get(c->at, "layers_block_type");
+    if (!json_is_array(list)) {
+        key = "layers_block_type";
+        list = json_get(c->at, key);
+    }
     if (!json_is_array(list))
         return 0;
     size_t n = json_length(list);
@@ -172,9 +176,8 @@ static int read_layer_types(struct shape_config *c, uint32_t window, uint32_t ch
     if (counts && shape_layers_new(c->shape, n, "config.json: layers_block_type", err) < 0)
         return -1;
     if (n < c->shape->n_layers)
-        return err_set(err, ERR_INVALID,
-                       "config.json: layer_types has %zu entries for %" PRIu32 " layers", n,
-                       c->shape->n_layers);
+        return err_set(err, ERR_INVALID, "config.json: %s has %zu entries for %" PRIu32 " layers",
+                       key, n, c->shape->n_layers);
     for (const struct json *j = json_first(list); i < c->shape->n_layers; j = json_next(j), i++)
         if (kind_of_name(c, i, json_str(j), window, chunk, err) < 0)
             return -1;

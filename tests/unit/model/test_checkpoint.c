@@ -96,7 +96,7 @@ Test(checkpoint, missing_and_unread_files_are_named_once)
     cr_assert_eq(checkpoint_missing(c, "x", &err), 0);
     cr_assert_eq(checkpoint_file(c, "z", NULL, &err), 0);
     file_with(c, "w", &safetensors, TENSORS("w"));
-    finds(c, "!x is missing; the index puts 1 tensors into it\n"
+    finds(c, "!x is missing; the index puts 1 tensor into it\n"
              "!y could not be read; the index puts 2 tensors into it\n"
              "w does not stand in the index\n"
              "w: tensor 'w' is in the file and does not stand in the index\n");
