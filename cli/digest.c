@@ -182,9 +182,11 @@ static int hash_fd(int fd, const char *path, struct digests *d, struct error *er
 static int hash_file(const char *path, struct digests *d, struct error *err)
 {
     struct stat st;
+    if (!path[0])
+        return err_set(err, ERR_INVALID, "the name of a FILE is empty");
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0) {
-        bool absent = errno == ENOENT || errno == ENOTDIR;
+        bool absent = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
         err_errno(err, "%s", path);
         if (err && absent)
             err->code = ERR_NOT_FOUND;

@@ -33,10 +33,20 @@ int report_print(const struct strbuf *out)
     return finish_output();
 }
 
+/* A word of it, and not a part of another one: "." and "i" are in most texts. */
+static bool names(const char *message, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *p = message; n && (p = strstr(p, text)); p++)
+        if ((p == message || p[-1] == ' ') && (!p[n] || strchr(" ,:", p[n])))
+            return true;
+    return false;
+}
+
 int source_failed(const char *text, const struct error *err)
 {
     _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    if (!strstr(err->text, text)) {
+    if (!names(err->text, text)) {
         put_plain(&b, text, strlen(text));
         strbuf_puts(&b, ": ");
     }

@@ -1,5 +1,6 @@
 /* The small files beside the weights: config.json, adapter_config.json, chat templates. None of
  * them has to be there, and one that is broken is as good as none. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,7 @@ static int read_adapter(struct report *r, struct model_report *m, struct error *
     const char *model = json_str(json_get(root, "base_model_name_or_path"));
     int n = snprintf(m->adapter, sizeof(m->adapter), "%.40s adapter", type ? type : "an");
     if (json_u64(json_get(root, "r"), &rank))
-        n +=
-            snprintf(m->adapter + n, sizeof(m->adapter) - (size_t)n, " of rank %u", (unsigned)rank);
+        n += snprintf(m->adapter + n, sizeof(m->adapter) - (size_t)n, " of rank %" PRIu64, rank);
     snprintf(m->adapter + n, sizeof(m->adapter) - (size_t)n, " for %.150s",
              model ? model : "a model that it does not name");
     return 0;

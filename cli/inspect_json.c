@@ -315,6 +315,8 @@ static void put_optional(struct strbuf *b, const struct report *r, const struct 
 {
     if (m->has_shape)
         put_shape(b, &m->shape);
+    else if (m->no_shape[0])
+        put_json_member(b, "no_model", m->no_shape);
     if (m->quantization.method[0])
         put_json_member(b, "quantization", m->quantization.method);
     if (m->adapter[0])

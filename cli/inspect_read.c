@@ -141,6 +141,22 @@ static int take_template(struct model_report *m, const struct metadata_info *i, 
     return model_add_template(m, name, i->string, i->string_len, err);
 }
 
+/* A key that no shape can be made of is no reason to refuse the file. */
+static int take_shape_key(struct model_report *m, const struct metadata_info *i, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    if (m->no_shape[0] || shape_keys_add(m->shape_keys, i, &why) == 0)
+        return 0;
+    if (why.code != ERR_INVALID) {
+        if (err)
+            *err = why;
+        return -1;
+    }
+    snprintf(m->no_shape, sizeof(m->no_shape), "%.*s (byte %" PRIu64 ")",
+             (int)sizeof(m->no_shape) - 40, why.text, i->at);
+    return 0;
+}
+
 static int on_metadata(void *ctx, const struct metadata_info *i, struct error *err)
 {
     struct visit *v = ctx;
@@ -150,7 +166,7 @@ static int on_metadata(void *ctx, const struct metadata_info *i, struct error *e
     if (m->checkpoint && checkpoint_metadata(m->checkpoint, i, err) < 0)
         return -1;
     if (m->format == MODEL_GGUF) {
-        if (v->file == 0 && shape_keys_add(m->shape_keys, i, err) < 0)
+        if (v->file == 0 && take_shape_key(m, i, err) < 0)
             return -1;
         if (key_is(i, "general.type") && i->type == METADATA_STRING && i->string_len == 7 &&
             memcmp(i->string, "adapter", 7) == 0)
@@ -446,16 +462,15 @@ static bool is_about_the_file(const struct error *e)
            e->code == ERR_NOT_FOUND;
 }
 
-static int finish(struct report *r, struct model_report *m, struct error *err)
+static int finish(struct model_report *m, struct error *err)
 {
     struct weights sum;
     struct error why = ERROR_INIT;
-    (void)r;
     parameters_end(&m->count, m->quantization.method[0] ? &m->quantization : NULL);
     if (m->checkpoint &&
         checkpoint_check(m->checkpoint, &m->findings, &m->n_findings, &sum, err) < 0)
         return -1;
-    if (m->has_shape || m->format != MODEL_GGUF || !m->keys)
+    if (m->has_shape || m->format != MODEL_GGUF || !m->keys || m->no_shape[0])
         return 0;
     m->has_shape = true;
     if (shape_from_gguf(m->shape_keys, &m->shape, &why) < 0) {
@@ -484,5 +499,5 @@ int model_read(struct report *r, struct model_report *m, struct error *err)
         if (!(m->files[i].error = strdup(why.text)))
             return err_set(err, ERR_NOMEM, "out of memory");
     }
-    return finish(r, m, err);
+    return finish(m, err);
 }

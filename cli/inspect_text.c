@@ -399,8 +399,8 @@ static void put_findings(struct strbuf *b, const struct model_report *m)
 {
     for (size_t i = 0; i < m->n_files; i++) {
         const struct report_file *f = &m->files[i];
-        if (!f->error && !f->w.warning[0])
-            continue;
+        if ((!f->error && !f->w.warning[0]) || (m->checkpoint && f->code == ERR_NOT_FOUND))
+            continue; /* that it is missing is a finding */
         strbuf_puts(b, f->error ? "  ERROR   " : "  odd     ");
         if (m->n_files > 1) {
             put(b, f->path);
@@ -445,6 +445,8 @@ static void put_model(struct strbuf *b, const struct report *r, const struct mod
         put_onnx(b, &m->onnx);
     if (m->has_shape)
         put_shape(b, &m->shape);
+    else if (any)
+        put_line(b, "shape   not known: ", m->no_shape);
     if (m->has_pickle)
         put_pickle(b, &m->pickle);
     if (any) {

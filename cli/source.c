@@ -74,6 +74,8 @@ static int open_any(struct source *s, const char *text, const struct source_opti
 {
     struct stat st;
     const char *rest;
+    if (!text[0])
+        return err_set(err, ERR_INVALID, "the name of the SOURCE is empty");
     if (behind_scheme(text, "http://") || behind_scheme(text, "https://"))
         return source_open_url(s, text, err);
     if ((rest = behind_scheme(text, "hf://")) || (rest = behind_scheme(text, "huggingface://")))

@@ -13,7 +13,8 @@
 #define DEPTH_MAX 32
 
 struct place {
-    char *folder; /* owned; files are below it */
+    char *folder;  /* owned; files are below it */
+    size_t astray; /* links that lead nowhere */
 };
 
 static int not_there(const char *path, struct error *err)
@@ -99,6 +100,7 @@ static const struct source_ops folder_ops = {"folder",   open_file,  read_file,
 static int walk(struct source *s, const char *root, const char *below, unsigned depth,
                 struct error *err)
 {
+    struct place *p = s->backend;
     _cleanup_free_ char *folder = NULL;
     if (asprintf(&folder, "%s%s%s", root, below[0] ? "/" : "", below) < 0) {
         folder = NULL;
@@ -122,6 +124,9 @@ static int walk(struct source *s, const char *root, const char *below, unsigned 
                 rc = walk(s, root, path, depth + 1, err);
         } else if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode)) {
             rc = source_add(s, path, (uint64_t)st.st_size, err);
+        } else if (fstatat(dirfd(dir), e->d_name, &st, 0) < 0 &&
+                   (errno == ENOENT || errno == ELOOP || errno == ENOTDIR)) {
+            p->astray++;
         }
     }
     closedir(dir);
@@ -142,7 +147,13 @@ int source_open_path(struct source *s, const char *path, struct error *err)
         s->ops = &folder_ops;
         if (!(p->folder = strdup(path)))
             return err_set(err, ERR_NOMEM, "out of memory for a path");
-        return walk(s, path, "", 0, err);
+        int rc = walk(s, path, "", 0, err);
+        if (p->astray)
+            snprintf(s->note, sizeof(s->note),
+                     "links that lead nowhere: %zu (of a download that is "
+                     "not complete?)",
+                     p->astray);
+        return rc;
     }
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, "%s is neither a file nor a folder", path);

@@ -75,8 +75,10 @@ static int read_file(struct source_file *f, uint64_t offset, void *buf, size_t l
     struct error why = ERROR_INIT;
     if (hub_read_range(r->hub, r->id, r->commit, h->file->path, &h->file->sha256, h->file->size,
                        &h->location, offset, len, &b, &why) < 0) {
-        if (strstr(why.text, "ignores Range"))
+        if (strstr(why.text, "ignores Range")) {
             err_wrap(&why, "download the file and inspect it locally");
+            why.code = ERR_UNSUPPORTED; /* as of any other source: nothing is broken */
+        }
         if (err)
             *err = why;
         return -1;

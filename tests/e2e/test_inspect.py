@@ -715,7 +715,7 @@ class Hub(Case):
         self.hub.fault("cdn_ignore_range")
         self.repo.add_commit({"m.safetensors": safetensors({"w": ("U8", [1 << 20], None)})},
                              branch="one")
-        self.check("inspect", "hf://Org/Name@one/m.safetensors", env=self.env, status=1,
+        self.check("inspect", "hf://Org/Name@one/m.safetensors", env=self.env, status=2,
                    err="download the file and inspect it locally")
 
     def test_the_servers_own_settings_do_not_matter(self):
