@@ -15,6 +15,7 @@ from harness import binary  # noqa: E402
 from oracle_env import python_with_readers  # noqa: E402
 
 GGUF_BAR, SAFETENSORS_BAR = 10, 0.5
+LARGEST, LARGEST_BAR_S, LARGEST_BAR_MB = 100_000_000, 1.5, 250
 OPENS = {
     "gguf": "import sys, time, gguf; t = time.perf_counter(); gguf.GGUFReader(sys.argv[1]); "
             "print(time.perf_counter() - t)",
@@ -68,6 +69,26 @@ def ours(path):
     return time.perf_counter() - began
 
 
+def largest(folder, rounds):
+    """The largest header that the format allows: seconds at best, and MB at most."""
+    path = os.path.join(folder, "largest.safetensors")
+    write_safetensors(path, LARGEST - 200)
+    took, peak = [], 0
+    for _ in range(rounds):
+        began = time.perf_counter()
+        child = subprocess.Popen([binary(), "inspect", path], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, child.args)
+        took.append(time.perf_counter() - began)
+        peak = max(peak, usage.ru_maxrss * 1024 // 10**6)
+    os.unlink(path)
+    met = min(took) <= LARGEST_BAR_S and peak <= LARGEST_BAR_MB
+    return (f"safetensors, {LARGEST // 10**6} MB: {min(took):.2f} s ({statistics.median(took):.2f}), "
+            f"{peak} MB   bar {LARGEST_BAR_S} s, {LARGEST_BAR_MB} MB: {'met' if met else 'MISSED'}")
+
+
 def theirs(python, kind, path):
     return float(subprocess.run([python, "-c", OPENS[kind], path], check=True, text=True,
                                 stdout=subprocess.PIPE).stdout)
@@ -93,3 +114,4 @@ def headers(folder, rounds, short):
         ratio = statistics.median(ratios)
         yield (f"{name}: {ratio:6.2f}x {kind}'s reader ({min(ratios):.2f} - {max(ratios):.2f}), "
                f"{min(best) * 1000:.0f} ms   bar {bar:g}x: {'met' if ratio >= bar else 'MISSED'}")
+    yield largest(folder, min(rounds, 5))
