@@ -86,7 +86,8 @@ int hub_look_find_pin(struct hub_look *l, struct error *err)
     return found < 0 ? -1 : 0;
 }
 
-int hub_commit_is_known(struct hub_mirror *m, const char *id, const char *commit, struct error *err)
+int hub_mirror_knows_commit(struct hub_mirror *m, const char *id, const char *commit,
+                            struct error *err)
 {
     _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
     _cleanup_hub_rows_ struct hub_rows *rows = NULL;
@@ -156,7 +157,7 @@ int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **re
         int known = 1;
         memcpy(l->at->commit, l->revision, 41);
         if (!l->knows_id)
-            known = hub_commit_is_known(l->m, l->id, l->revision, err);
+            known = hub_mirror_knows_commit(l->m, l->id, l->revision, err);
         return known ? (known < 0 ? -1 : 0) : ask_for_commit(l, path, ret, err);
     }
     if (hub_look_find_pin(l, err) < 0)
@@ -177,6 +178,6 @@ int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct 
         return -1;
     if (!l.is_commit || x)
         return 0;
-    int known = hub_commit_is_known(m, l.id, at->commit, err);
+    int known = hub_mirror_knows_commit(m, l.id, at->commit, err);
     return known ? (known < 0 ? -1 : 0) : ask_for_commit(&l, NULL, &second, err);
 }

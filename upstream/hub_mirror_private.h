@@ -221,8 +221,8 @@ int hub_look_find_pin(struct hub_look *l, struct error *err);
 int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
                     struct error *err);
 /* Something of the commit is stored: 1, 0, -1. */
-int hub_commit_is_known(struct hub_mirror *m, const char *id, const char *commit,
-                        struct error *err);
+int hub_mirror_knows_commit(struct hub_mirror *m, const char *id, const char *commit,
+                            struct error *err);
 bool hub_is_fresh(const struct hub_mirror *m, uint64_t checked_at);
 /* A pin of this revision that is fresh, from wherever: 1, 0, -1. */
 int hub_pin_find(struct hub_mirror *m, const char *id, const char *revision, struct hub_pin *ret,
