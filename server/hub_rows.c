@@ -5,43 +5,17 @@
 #include "base/json.h"
 #include "server/hub_json.h"
 
-/* ---- one row --------------------------------------------------------------------------------- */
+/* ---- siblings -------------------------------------------------------------------------------- */
 
-/* key: the Hub calls the same thing "oid" in a tree and "sha256" in siblings. */
-static void put_lfs(struct strbuf *to, const char *key, const struct commit_file *f)
+static void put_lfs(struct strbuf *to, const struct commit_file *f)
 {
     struct hub_file file = {.size = f->size, .has_lfs = true, .sha256 = f->sha256};
     char hex[DIGEST_TEXT_MAX], pointer[200];
-    if (!f->has_lfs || f->sha256.alg != DIGEST_SHA256)
-        return;
     json_put_key(to, "lfs");
     strbuf_putc(to, '{');
-    json_put_text(to, key, digest_format_hex(&f->sha256, hex));
+    json_put_text(to, "sha256", digest_format_hex(&f->sha256, hex)); /* "oid" in a tree */
     json_put_number(to, "size", f->size);
     json_put_number(to, "pointerSize", hub_pointer_text(&file, pointer, sizeof(pointer)));
-    strbuf_putc(to, '}');
-}
-
-static void put_file(struct strbuf *to, const struct commit_file *f)
-{
-    json_put_separator(to);
-    strbuf_putc(to, '{');
-    json_put_text(to, "type", "file");
-    json_put_text(to, "oid", f->git_oid);
-    json_put_number(to, "size", f->size);
-    put_lfs(to, "oid", f);
-    json_put_text(to, "path", f->path);
-    strbuf_putc(to, '}');
-}
-
-static void put_folder(struct strbuf *to, const struct hub_folder *f)
-{
-    json_put_separator(to);
-    strbuf_putc(to, '{');
-    json_put_text(to, "type", "directory");
-    json_put_text(to, "oid", f->git_oid);
-    json_put_number(to, "size", 0);
-    json_put_text(to, "path", f->path);
     strbuf_putc(to, '}');
 }
 
@@ -49,7 +23,8 @@ static void put_blob(struct strbuf *to, const struct commit_file *f)
 {
     json_put_number(to, "size", f->size);
     json_put_text(to, "blobId", f->git_oid);
-    put_lfs(to, "sha256", f);
+    if (f->has_lfs)
+        put_lfs(to, f);
     strbuf_putc(to, '}');
 }
 
@@ -112,9 +87,9 @@ void hub_put_paths(struct strbuf *to, const struct hub_listing *l, const struct 
         const struct commit_file *file = find_file(l, path);
         const struct hub_folder *folder = file ? NULL : find_folder(l, path);
         if (file)
-            put_file(to, file);
+            hub_json_put_file(to, file);
         else if (folder)
-            put_folder(to, folder);
+            hub_json_put_folder(to, folder);
     }
     strbuf_putc(to, ']');
 }
@@ -222,9 +197,9 @@ bool hub_put_tree(struct strbuf *to, const struct hub_listing *l, const char *fo
             break;
         }
         if (file)
-            put_file(to, file);
+            hub_json_put_file(to, file);
         else
-            put_folder(to, dir);
+            hub_json_put_folder(to, dir);
         last = file ? file->path : dir->path;
     }
     strbuf_putc(to, ']');

@@ -93,6 +93,9 @@ int hub_mirror_list(struct hub_mirror *m, const struct hub_query *q, struct hub_
  * what leads to Xet. folder "" = the root. Stored for the commit. ERR_NOT_FOUND/ENTRY. */
 int hub_mirror_expanded(struct hub_mirror *m, const struct hub_query *q, const char *folder,
                         bool recursive, struct strbuf *to, struct hub_at *at, struct error *err);
+/* A file or folder as one of those rows, in an array that is being written. Pure. */
+void hub_json_put_file(struct strbuf *to, const struct commit_file *f);
+void hub_json_put_folder(struct strbuf *to, const struct hub_folder *f);
 /* The refs object (JSON, appended); a branch or tag whose revision has a commit for now names that
  * one. */
 int hub_mirror_refs(struct hub_mirror *m, const struct hub_query *q, bool pull_requests,

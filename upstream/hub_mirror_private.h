@@ -270,8 +270,5 @@ int hub_json_refs(const char *json, size_t len, hub_json_pinned pinned, void *ct
 int hub_json_ref(const char *json, size_t len, const char *revision, char commit[static 41]);
 /* A member of an object that is true or not false and not null. */
 bool hub_json_is_set(const char *json, size_t len, const char *key);
-/* A file or folder as a tree row. */
-void hub_json_put_file(struct strbuf *to, const struct commit_file *f);
-void hub_json_put_folder(struct strbuf *to, const struct hub_folder *f);
 
 #endif
