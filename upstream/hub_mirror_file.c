@@ -209,11 +209,20 @@ static int open_digest(const struct opening *o, const struct digest *d, uint64_t
                             first, end, ret, err);
 }
 
-static int open_small(const struct opening *o, struct reader **ret, struct error *err)
+static int open_small(const struct opening *o, uint64_t first, uint64_t end, struct reader **ret,
+                      struct error *err)
 {
+    struct reader *r;
     struct commit_file f = {.path = o->origin.path, .size = o->file->size};
     snprintf(f.git_oid, sizeof(f.git_oid), "%.40s", o->file->etag);
-    return reader_open_small(o->upstreams, o->repository, &o->origin, &f, o->token, ret, err);
+    if (reader_open_small(o->upstreams, o->repository, &o->origin, &f, o->token, &r, err) < 0)
+        return -1;
+    if (reader_aim(r, first, end, err) < 0) {
+        reader_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
 }
 
 static int open_git(const struct opening *o, uint64_t first, uint64_t end, struct reader **ret,
@@ -229,7 +238,7 @@ static int open_git(const struct opening *o, uint64_t first, uint64_t end, struc
     int held = d.alg == DIGEST_NONE ? 0 : store_blob_stat(o->m->store, &d, &size, err);
     if (held < 0)
         return -1;
-    return held ? open_digest(o, &d, first, end, ret, err) : open_small(o, ret, err);
+    return held ? open_digest(o, &d, first, end, ret, err) : open_small(o, first, end, ret, err);
 }
 
 int hub_mirror_open(struct upstreams *u, struct hub_mirror *m, const struct hub_query *q,

@@ -464,17 +464,29 @@ static int join_small(struct reader *r, const struct config_upstream *c,
     return small_wait(r->small, 0, clock_monotonic_ms() + START_SOON_MS, &have, err) < 0 ? -1 : 0;
 }
 
+/* Whether it came before. */
+static int find_small(struct upstreams *u, const struct origin *o, const struct commit_file *file,
+                      struct digest *ret, struct error *err)
+{
+    uint64_t size;
+    int rc = store_hub_object_get(u->store, o->upstream, o->repo_id, file->git_oid, ret, err);
+    if (rc > 0)
+        rc = store_blob_stat(u->store, ret, &size, err);
+    if (rc > 0 && store_hub_keep(u->store, o->upstream, o->repo_id, o->commit, ret, err) < 0)
+        rc = -1;
+    return rc;
+}
+
 int reader_open_small(struct upstreams *u, const char *repository, const struct origin *origin,
                       const struct commit_file *file, const char *token, struct reader **ret,
                       struct error *err)
 {
     struct digest d = {0};
     struct reader *r;
-    int known =
-        store_hub_object_get(u->store, origin->upstream, origin->repo_id, file->git_oid, &d, err);
-    if (known < 0)
+    int held = find_small(u, origin, file, &d, err);
+    if (held < 0)
         return -1;
-    if (known > 0)
+    if (held > 0)
         return reader_open_file(u, repository, &d, file->size, origin, token, 0, UINT64_MAX, ret,
                                 err);
     const struct config_upstream *c = upstreams_named(u, origin->upstream);
