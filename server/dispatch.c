@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/hub_api.h"
 #include "server/request.h"
 
 enum MHD_Result base_serve(struct request *q)
@@ -43,6 +44,25 @@ static const struct route_method table[] = {
     {ROUTE_ADMIN_REFERENCE, "DELETE", admin_serve, false},
     {ROUTE_ADMIN_HISTORY, "GET", history_serve, false},
     {ROUTE_ADMIN_WARM, "POST", warm_serve, false},
+    {ROUTE_HUB_RESOLVE, "GET", hub_resolve_serve, false},
+    {ROUTE_HUB_RESOLVE, "HEAD", hub_resolve_serve, false},
+    {ROUTE_HUB_RAW, "GET", hub_raw_serve, false},
+    {ROUTE_HUB_RAW, "HEAD", hub_raw_serve, false},
+    {ROUTE_HUB_INFO, "GET", hub_info_serve, false},
+    {ROUTE_HUB_INFO, "HEAD", hub_info_serve, false},
+    {ROUTE_HUB_TREE, "GET", hub_tree_serve, false},
+    {ROUTE_HUB_TREE, "HEAD", hub_tree_serve, false},
+    {ROUTE_HUB_REFS, "GET", hub_refs_serve, false},
+    {ROUTE_HUB_REFS, "HEAD", hub_refs_serve, false},
+    {ROUTE_HUB_COMMITS, "GET", hub_commits_serve, false},
+    {ROUTE_HUB_COMMITS, "HEAD", hub_commits_serve, false},
+    {ROUTE_HUB_CHECK, "GET", hub_check_serve, false},
+    {ROUTE_HUB_CHECK, "HEAD", hub_check_serve, false},
+    {ROUTE_HUB_WHOAMI, "GET", hub_whoami_serve, false},
+    {ROUTE_HUB_WHOAMI, "HEAD", hub_whoami_serve, false},
+    {ROUTE_HUB_LLAMA, "GET", hub_llama_serve, false},
+    {ROUTE_HUB_LLAMA, "HEAD", hub_llama_serve, false},
+    {ROUTE_HUB_PATHS, "POST", hub_paths_begin, true},
 };
 
 const struct route_method *dispatch_find(enum route_kind kind, const char *method)
@@ -61,6 +81,10 @@ enum MHD_Result dispatch_refuse(struct request *q)
         if (table[i].kind == q->route.kind && used < sizeof(allow))
             used += (size_t)snprintf(allow + used, sizeof(allow) - used, "%s%s", used ? ", " : "",
                                      table[i].method);
+    if (q->route.kind == ROUTE_HUB_OTHER)
+        return hub_reply_refusal(q, 404, NULL,
+                                 "this server has no such part of the Hub's API: it serves files, "
+                                 "file lists, refs and what there is to know of a repository");
     if (!*allow)
         return reply_refusal(q, 404, "UNSUPPORTED", NULL, "there is nothing at this path");
     snprintf(text, sizeof(text), "%.32s is nothing that this path takes; it takes %s", q->method,

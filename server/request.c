@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "server/framing.h"
+#include "server/hub_api.h"
 #include "server/names.h"
 #include "server/request.h"
 #include "upstream/caller.h"
@@ -172,6 +173,17 @@ static bool head_is_too_large(const struct request *q)
     return (info ? info->header_size : 0) + (n > 0 ? (size_t)n : 0) * FIELD_SIZE > HEAD_MAX;
 }
 
+static int parse(struct request *q, struct error *err)
+{
+    int is_hub =
+        hub_route_parse(q->server->config, q->path, q->query, hub_is_llama(q), &q->hub, err);
+    if (is_hub == 0)
+        return route_parse(q->path, &q->route, err);
+    if (q->hub)
+        q->route.kind = q->hub->kind;
+    return is_hub;
+}
+
 /* What can be said at the headers: refusals, and where a wanted body goes. */
 static enum MHD_Result route(struct request *q)
 {
@@ -181,7 +193,7 @@ static enum MHD_Result route(struct request *q)
                              "the request line and the headers are too large: together they may "
                              "have 16 KiB, in which every header and every member of the query "
                              "counts 64 bytes more; send fewer tags at once, or fewer cookies");
-    int parsed = route_parse(q->path, &q->route, &err);
+    int parsed = parse(q, &err);
     /* Probes and metrics stay reachable: they are how an operator finds out. */
     if (!is_operator_route(q->route.kind) && connection_is_over_limit(q)) {
         q->must_close = true;
@@ -202,7 +214,10 @@ static enum MHD_Result route(struct request *q)
     q->does = dispatch_find(q->route.kind, q->method);
     if (!q->does)
         return dispatch_refuse(q);
-    if (names_settle(q, &err) < 0)
+    struct hub_at at = {0};
+    if (q->hub && hub_settle(q, &at, &err) < 0)
+        return hub_reply_error(q, &at, &err);
+    if (!q->hub && names_settle(q, &err) < 0)
         return reply_error(q, RESOURCE_NAME, &err);
     if (q->does->takes_body)
         return q->does->handle(q);
@@ -371,6 +386,7 @@ void request_completed(void *cls, struct MHD_Connection *c, void **con_cls,
         linger(q);
     connection_waits(c);
     leave(q);
+    free(q->hub);
     free(q->target);
     free(q);
     *con_cls = NULL;

@@ -364,6 +364,7 @@ int store_has_room(struct store *s, uint64_t bytes, struct error *err)
     return fake_full ? err_set(err, ERR_NO_SPACE, "free_floor_percent: 3%% is free") : 0;
 }
 
+#include "fakes_hub.h"
 #include "fakes_push.h"
 #include "fakes_uploads.h"
 
