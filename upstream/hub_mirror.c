@@ -104,6 +104,9 @@ static int check_policy(struct hub_look *l, const char *repository, struct error
     const char *revision = *l->revision ? l->revision : NULL;
     if (config_policy_check(l->m->all, repository, revision, err) == 0)
         return 0;
+    /* A policy may call the default branch by the other name. */
+    if (l->is_default && config_policy_check(l->m->all, repository, "HEAD", NULL) == 0)
+        return 0;
     if (!err || err->code == ERR_DENIED)
         l->at->refused = HUB_REFUSED_POLICY;
     return -1;
@@ -219,8 +222,8 @@ static int read_words(struct hub_look *l, const struct hub_query *q, bool with_r
     strcpy(l->repository, l->asked_as);
     if (!with_revision)
         return 0;
-    bool is_default = !*q->revision || strcmp(q->revision, "HEAD") == 0;
-    strcpy(l->revision, is_default ? "main" : q->revision);
+    l->is_default = !*q->revision || strcmp(q->revision, "HEAD") == 0;
+    strcpy(l->revision, l->is_default ? "main" : q->revision);
     l->is_commit = is_lower_hex(l->revision, 40);
     if (hub_revision_is_valid(l->revision))
         return 0;

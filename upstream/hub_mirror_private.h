@@ -177,6 +177,7 @@ struct hub_look {
     char asked_as[REPOSITORY_MAX + 1];   /* for the policies: "hf/org/name", lower case */
     char repository[REPOSITORY_MAX + 1]; /* the same of the id */
     char revision[HUB_REVISION_MAX + 1]; /* "main" for the default branch */
+    bool is_default;                     /* the client did not say "main" */
     bool is_commit;
     enum hub_access_level level;
     bool forward;
