@@ -13,7 +13,7 @@ static int remove_offline(const char *dir, const struct reference *r, struct err
     struct store *store = NULL;
     if (data_open(dir, &store, err) < 0)
         return -1;
-    int rc = store_remove(store, r, NULL, "rm", err);
+    int rc = store_hub_remove(store, r, "rm", err);
     store_close(store);
     return rc;
 }

@@ -55,7 +55,7 @@ enum MHD_Result admin_serve(struct request *q)
     struct error err = ERROR_INIT;
     char reference[REFERENCE_TEXT_MAX], peer[64];
     if (admin_check_caller(q, &err) < 0 ||
-        store_remove(q->server->store, &q->route.ref, NULL, "rm", &err) < 0)
+        store_hub_remove(q->server->store, &q->route.ref, "rm", &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     reference_format(&q->route.ref, reference);
     peer_text(q, peer, sizeof(peer));

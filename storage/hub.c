@@ -168,3 +168,32 @@ int store_hub_forget(struct store *s, const char *upstream, const char *id, cons
         return -1;
     return meta_hub_forget(s->meta, upstream, id, commit, err);
 }
+
+/* 1 forgotten, 0 there was nothing, -1. Spellings of one name may have several ids. */
+static int forget_all(struct store *s, const char *repository, const char *commit,
+                      struct error *err)
+{
+    struct hub_commit c;
+    int r, any = 0;
+    while ((r = meta_hub_find(s->meta, repository, commit, &c, err)) == 1) {
+        if (meta_hub_forget(s->meta, c.upstream, c.id, commit, err) < 0)
+            return -1;
+        any = 1;
+    }
+    return r < 0 ? -1 : any;
+}
+
+int store_hub_remove(struct store *s, const struct reference *r, const char *source,
+                     struct error *err)
+{
+    struct error why = ERROR_INIT;
+    int removed = store_remove(s, r, NULL, source, &why);
+    int forgotten = 0;
+    if (!r->is_digest && (removed == 0 || why.code == ERR_NOT_FOUND))
+        forgotten = forget_all(s, r->repository, r->tag, err);
+    if (forgotten < 0)
+        return -1;
+    if (removed < 0 && !forgotten && err)
+        *err = why;
+    return removed == 0 || forgotten ? 0 : -1;
+}

@@ -153,6 +153,12 @@ int meta_hub_keep(struct meta *m, const char *upstream, const char *id, const ch
                   const struct digest *d, struct error *err);
 int meta_hub_forget(struct meta *m, const char *upstream, const char *id, const char *commit,
                     struct error *err);
+struct hub_commit {
+    char upstream[REPOSITORY_MAX + 1], id[REPOSITORY_MAX + 1];
+};
+/* One that is called so in the registry API: the prefix and the id, in lower case. */
+int meta_hub_find(struct meta *m, const char *repository, const char *commit,
+                  struct hub_commit *ret, struct error *err);
 
 /* ---- mismatches ---- */
 

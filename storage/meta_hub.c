@@ -27,7 +27,7 @@ int meta_hub_name_get(struct meta *m, const char *upstream, const char *name, st
                       struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
-    struct hub_name_row row;
+    struct hub_name_row row = {0};
     struct key k;
     if (key_of_hub(upstream, name, &k, err) < 0 || meta_read_begin(m, &txn, err) < 0)
         return -1;
@@ -83,7 +83,7 @@ int meta_hub_pin_get(struct meta *m, const char *upstream, const char *id, const
                      struct hub_pin *ret, struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
-    struct hub_pin_row row;
+    struct hub_pin_row row = {0};
     struct key k;
     if (key_of_pin(upstream, id, revision, &k, err) < 0 || meta_read_begin(m, &txn, err) < 0)
         return -1;
@@ -105,7 +105,7 @@ struct pin_args {
 
 static int put_name(struct meta *m, MDB_txn *txn, const struct pin_args *a, struct error *err)
 {
-    struct hub_name_row old;
+    struct hub_name_row old = {0};
     struct key old_id, named = key_of_named(&a->id_key, &a->name_key);
     int r = view_name(m, txn, &a->name_key, &old, err);
     if (r < 0)
@@ -197,7 +197,7 @@ struct repository_args {
 static int drop_name(struct meta *m, MDB_txn *txn, const struct repository_args *a,
                      const struct key *k, struct error *err)
 {
-    struct hub_name_row row;
+    struct hub_name_row row = {0};
     struct key name, id;
     bool is_reverse = get_named(k, &a->key, &name);
     int r = view_name(m, txn, is_reverse ? &name : k, &row, err);
@@ -286,7 +286,7 @@ int meta_hub_document_get(struct meta *m, const char *upstream, const char *id, 
                           struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
-    struct hub_document_row row;
+    struct hub_document_row row = {0};
     struct key k;
     MDB_val v;
     if (document_key(upstream, id, commit, what, &k, err) < 0 || meta_read_begin(m, &txn, err) < 0)
@@ -356,7 +356,7 @@ int meta_hub_object_get(struct meta *m, const char *upstream, const char *id, co
                         struct digest *ret, struct error *err)
 {
     _cleanup_txn_ MDB_txn *txn = NULL;
-    struct hub_object_row row;
+    struct hub_object_row row = {0};
     struct key k;
     MDB_val v;
     if (object_key(upstream, id, git_oid, &k, err) < 0 || meta_read_begin(m, &txn, err) < 0)

@@ -6,6 +6,7 @@
  * repositories, and this is about none. */
 #include "storage/meta_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct commit_args {
@@ -57,7 +58,7 @@ static int put_commit(struct meta *m, MDB_txn *txn, const struct commit_args *a,
 /* 1 a list of this commit that can be read is stored, 0, -1. */
 static int has_list(struct meta *m, MDB_txn *txn, const struct commit_args *a, struct error *err)
 {
-    struct commit_row row;
+    struct commit_row row = {0};
     MDB_val v;
     int r = db_view(m, txn, DB_COMMITS, &a->list_key, &v, err);
     if (r <= 0)
@@ -160,7 +161,7 @@ struct pins_ctx {
 static int visit_pin(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
     struct pins_ctx *c = arg;
-    struct hub_pin_row row;
+    struct hub_pin_row row = {0};
     if (hub_pin_row_decode(v->mv_data, v->mv_size, &row, NULL) == 0 &&
         strcmp(row.commit, c->commit) != 0)
         return 0;
@@ -218,4 +219,43 @@ int meta_hub_forget(struct meta *m, const char *upstream, const char *id, const 
     if (commit_args_make(&a, err) < 0)
         return -1;
     return meta_write(m, run_forget, &a, err);
+}
+
+/* ---- by the registry's name ---- */
+
+struct find_ctx {
+    const char *repository, *commit;
+    struct hub_commit *ret;
+    bool is_found;
+};
+
+static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    (void)k, (void)err;
+    struct find_ctx *c = arg;
+    struct hub_commit_row row = {0};
+    char name[2 * REPOSITORY_MAX + 2], lower[REPOSITORY_MAX + 1];
+    if (v->mv_size == 0 || hub_commit_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0 ||
+        strlen(row.upstream) > REPOSITORY_MAX || strlen(row.id) > REPOSITORY_MAX)
+        return 0;
+    snprintf(name, sizeof(name), "%s/%s", row.upstream, row.id);
+    if (strcmp(row.commit, c->commit) != 0 || !ascii_lower(name, lower, sizeof(lower)) ||
+        strcmp(lower, c->repository) != 0)
+        return 0;
+    snprintf(c->ret->upstream, sizeof(c->ret->upstream), "%s", row.upstream);
+    snprintf(c->ret->id, sizeof(c->ret->id), "%s", row.id);
+    c->is_found = true;
+    return 1;
+}
+
+int meta_hub_find(struct meta *m, const char *repository, const char *commit,
+                  struct hub_commit *ret, struct error *err)
+{
+    _cleanup_txn_ MDB_txn *txn = NULL;
+    struct key all = KEY_INIT;
+    struct find_ctx c = {.repository = repository, .commit = commit, .ret = ret};
+    if (meta_read_begin(m, &txn, err) < 0 ||
+        db_each(m, txn, DB_HUB_COMMITS, &all, NULL, visit_commit, &c, err) < 0)
+        return -1;
+    return c.is_found;
 }

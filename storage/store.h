@@ -26,6 +26,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/ref.h"
+#include "storage/hub.h"
 #include "storage/lent.h"
 #include "storage/push.h"
 #include "storage/repository.h"

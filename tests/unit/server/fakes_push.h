@@ -144,6 +144,12 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
     return 0;
 }
 
+int store_hub_remove(struct store *s, const struct reference *r, const char *source,
+                     struct error *err)
+{
+    return store_remove(s, r, NULL, source, err);
+}
+
 /* The i-th referrer: its digest begins with i, so that they are in order; every third is a
  * signature. */
 static struct digest fake_referrer_digest(unsigned i)

@@ -438,6 +438,46 @@ Test(hub, beside_a_push)
     store_close(s);
 }
 
+static int rm(struct store *s, const char *repository, const char *tag, struct error *err)
+{
+    struct reference r = {.is_digest = false};
+    snprintf(r.repository, sizeof(r.repository), "%s", repository);
+    snprintf(r.tag, sizeof(r.tag), "%s", tag);
+    return store_hub_remove(s, &r, "rm", err);
+}
+
+Test(hub, removed_by_an_operator)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest a = digest_of_text("a"), shared = digest_of_text("shared");
+    struct import_link link = {a, 1, "w"};
+    serve_commit(s, COMMIT_A, "a");
+    serve_commit(s, COMMIT_B, "b");
+    cr_assert(rm(s, "hf/org/model", "main", &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(strstr(err.text, "hf/org/model has no tag main"), "%s", err.text);
+    cr_assert(rm(s, "hf/org/mode", COMMIT_A, &err) == -1 && err.code == ERR_NOT_FOUND);
+    cr_assert(rm(s, "org/model", COMMIT_A, &err) == -1 && err.code == ERR_NOT_FOUND);
+    err = ERROR_INIT;
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0, "%s", err.text);
+    cr_assert(collect(s, false, 0).blobs_removed == 1 && !is_held(s, &a));
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == -1 && err.code == ERR_NOT_FOUND);
+
+    /* Both APIs have it, under two spellings of the name. */
+    put_text(s, "a");
+    serve_commit(s, COMMIT_A, "a");
+    cr_assert(store_hub_keep(s, UP, "org/MODEL", COMMIT_A, &shared, &err) == 0);
+    cr_assert(import_one(s, "hf/org/model", COMMIT_A, "main", "{1}", &link, 1, &err) == 0);
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0, "%s", err.text);
+    struct digest none = tag_digest(s, "hf/org/model", COMMIT_A);
+    cr_assert(none.alg == DIGEST_NONE && !has_document(s, COMMIT_A));
+    collect(s, false, 0);
+    cr_assert(is_held(s, &a), "of another tag");
+    cr_assert(rm(s, "hf/org/model", COMMIT_B, &err) == 0, "%s", err.text);
+    cr_assert(collect(s, false, 0).blobs_removed == 2 && !is_held(s, &shared));
+    store_close(s);
+}
+
 static size_t last_transaction(void)
 {
     struct raw r = raw_open("state");
