@@ -4,11 +4,9 @@ every type of every format, headers as large as can be, folders with anything in
 
 import json
 import os
-import resource
 import struct
 import subprocess
 import sys
-import time
 import unittest
 
 import test_inspect as base
@@ -19,6 +17,12 @@ GOLDEN = os.path.join(ROOT, "tests", "unit", "model", "decode_golden.txt")
 SANITIZED = "SAN_OPTIONS" in "".join(os.environ)
 HEADER_MAX = 100_000_000
 LIMIT_S, LIMIT_KIB = 1.5, 250_000
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
 # ggml's numbers: (id, elements of a block, its bytes)
 GGML = {
     "F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20),
@@ -102,12 +106,12 @@ class Types(base.Case):
 
 class Large(base.Case):
     def measure(self, *args):
-        """Seconds, and KiB at the most."""
-        began = time.monotonic()
-        child = subprocess.Popen([binary(), *args], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        return child.returncode, time.monotonic() - began, usage.ru_maxrss
+        """Exit status, seconds of processor time, and KiB at the most. By a process of its own: a
+        child's peak is at least what its parent had when it was forked."""
+        done = subprocess.run([sys.executable, "-S", "-c", MEASURE, binary(), *args],
+                              capture_output=True, text=True, check=True)
+        status, seconds, kib = done.stdout.split()
+        return int(status), float(seconds), int(kib)
 
     def write(self, header, data):
         path = self.file("m.safetensors", struct.pack("<Q", len(header)) + header)
@@ -119,8 +123,7 @@ class Large(base.Case):
         while True:
             i = len(entries)
             entry = (f'"model.layers.{i // 1000}.mlp.experts.{i % 1000}.down_proj.weight":{{"dtype":'
-                     f'"BF16","shape":[4096,14336],"data_offsets":[{i << 16},{(i + 1) << 16}]}}')
-            entry = entry.replace("4096,14336", "128,256")
+                     f'"BF16","shape":[128,256],"data_offsets":[{i << 16},{(i + 1) << 16}]}}')
             if size + len(entry) + 1 > HEADER_MAX:
                 break
             entries.append(entry)
@@ -128,14 +131,12 @@ class Large(base.Case):
         header = ("{" + ",".join(entries) + "}").encode()
         header += b" " * (HEADER_MAX - len(header))
         path = self.write(header, len(entries) << 16)
-        del entries[1:]
         status, took, peak = self.measure("inspect", path)
         self.assertEqual(status, 0)
         print(f"a header of 100 MB: {took:.2f} s, {peak:,} KiB", file=sys.stderr)
-        if SANITIZED:
-            return
-        self.assertLess(peak, LIMIT_KIB)
-        self.assertLess(min(took, *(self.measure("inspect", path)[1] for _ in range(4))), LIMIT_S)
+        if not SANITIZED:
+            self.assertLess(peak, LIMIT_KIB)
+            self.assertLess(took, LIMIT_S)
 
     def test_a_header_of_100_mb_that_is_nothing_but_depth_or_digits(self):
         for name, header in (
@@ -147,13 +148,12 @@ class Large(base.Case):
                 ("keys", b'{"__metadata__":{' + b'"":"",' * (HEADER_MAX // 6 - 4) + b'"":""}}')):
             with self.subTest(name):
                 path = self.write(header, 1)
-                done = self.run_it("inspect", path)
-                self.assertIn(done.returncode, (0, 2))
-                self.assertEqual(done.err.count("\n"), 0 if done.returncode == 0 else 1)
-                self.assertLess(len(done.err), 2000)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        if not SANITIZED:
-            self.assertLess(peak, 2 * LIMIT_KIB)
+                self.check("inspect", path, status=2,
+                           err="more than 1000000 keys" if name == "keys" else "byte ")
+                _, took, peak = self.measure("inspect", path)
+                if not SANITIZED:
+                    self.assertLess(peak, LIMIT_KIB)
+                    self.assertLess(took, LIMIT_S)
 
 
 class Anything(base.Case):
@@ -243,7 +243,7 @@ class Configurations(base.Case):
 
     def test_numbers_that_are_none(self):
         for text_, err in (("1e999", "no whole number"), ("NaN", "no whole number"),
-                           ("-Infinity", "no whole number"), ("01", "JSON"), ("1e", "JSON")):
+                           ("-3", "no whole number"), ("01", "JSON"), ("1e", "JSON")):
             with self.subTest(text_):
                 path = self.file("config.json", ('{"model_type":"llama","num_hidden_layers":' +
                                                  text_ + "}").encode())
