@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 
-static bool same(const char *a, const char *b)
+static bool same(const char *of_row, const char *wanted)
 {
-    return strcmp(a, b) == 0;
+    return of_row && strcmp(of_row, wanted) == 0;
 }
 
 /* ---- what a name means ---- */
