@@ -21,7 +21,8 @@ bool hub_reply_put(struct request *q, struct MHD_Response *r, const struct hub_a
     bool ok = reply_put(r, "Access-Control-Expose-Headers", EXPOSED);
     if (!at)
         return ok;
-    if (*at->commit) {
+    /* A commit that was asked for is none that is there. */
+    if (*at->commit && (at->refused == HUB_REFUSED_NOT || at->refused == HUB_REFUSED_ENTRY)) {
         q->cache = at->asked ? "fill" : "hit";
         ok = ok && reply_put(r, "X-Repo-Commit", at->commit);
     }

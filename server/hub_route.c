@@ -383,8 +383,12 @@ int hub_route_parse(const struct config *c, const char *path, const char *query,
     if (!r)
         return err_set(err, ERR_NOMEM, "out of memory for a request");
     int is = parse(rest, query, is_named, is_llama, r, err);
-    if (is == 0)
+    if (is == 0 && !is_named)
         return 0;
+    if (is == 0) {
+        r->kind = ROUTE_HUB_OTHER; /* who comes by this prefix speaks with a Hub */
+        is = 1;
+    }
     if (is > 0 && !u)
         is = err_set(err, ERR_NOT_FOUND,
                      "this is a path of the Hugging Face Hub's API, and no upstream of this server "

@@ -6,7 +6,7 @@
  *     [/<prefix>]/api/<kind>/<repo>/{tree/<revision>[/<folder>]|paths-info/<revision>|refs|
  *                                    commits/<revision>|auth-check}
  *     [/<prefix>]/api/whoami-v2
- *     [/<prefix>]/api/...                    nothing that is served here
+ *     [/<prefix>]/api/..., /<prefix>/...     nothing that is served here
  *     [/<prefix>]/v2/<repo>/manifests/<tag>  of llama.cpp before 2026
  *
  * <kind> is models, datasets or spaces. <repo> is "org/name" or a bare "name": what stands behind

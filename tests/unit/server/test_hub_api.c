@@ -224,6 +224,9 @@ Test(hub_api, not_found)
     expect_refusal(404, "RepoNotFound");
     request("GET", "/org/name/resolve/nothing/x");
     expect_refusal(404, "RevisionNotFound");
+    expect_header("X-Repo-Commit", "");
+    request("GET", "/hf/org/name");
+    expect_refusal(404, "");
 }
 
 Test(hub_api, statuses)

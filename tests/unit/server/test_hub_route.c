@@ -174,6 +174,16 @@ Test(hub_route, prefix_wins_over_organisation)
     expect_route(&three, &other, "/HF/name/resolve/main/x", "hf");
 }
 
+Test(hub_route, under_a_prefix_nothing_is_a_registrys)
+{
+    static const char *const paths[] = {
+        "/hf/",       "/hf/org/name", "/hf/v2/", "/hf/healthz", "/mirrors/second/v2/a/b/blobs/x",
+        "/hf/admin/x"};
+    static const struct hub_case want = {NULL, ROUTE_HUB_OTHER, HUB_MODEL, "", "", ""};
+    for (unsigned i = 0; i < ARRAY_LEN(paths); i++)
+        expect_route(&three, &want, paths[i], paths[i][1] == 'h' ? "hf" : "mirrors/second");
+}
+
 /* ---- what breaks a rule -----------------------------------------------------------------------
  */
 
