@@ -222,7 +222,7 @@ static int enter(struct request *x, struct error *err)
     if (loop_check(h->config->prefix, err) < 0 ||
         check_time_and_limits(h, &x->who, x->url, err) < 0)
         return -1;
-    bool is_impatient = h->how.spare && h->how.deadline_ms;
+    bool is_impatient = h->how.deadline_ms;
     if (is_impatient && breaker_enter(h->impatient, now_ms, err) < 0)
         return -1;
     if (breaker_enter(h->breaker, now_ms, err) < 0) {
@@ -252,8 +252,9 @@ static void failed(struct request *x, const struct error *why)
         return;
     x->has_told = true;
     bool is_hurried = told.code == ERR_TIMEOUT && is_late(x->h, 1);
-    /* The caller's time may have been short: one such failure among others. */
-    if (is_hurried)
+    /* One failure among others: what hung alone is mended by asking again, and a breaker that opens
+     * at once would not let it. */
+    if (told.code == ERR_TIMEOUT)
         told.code = ERR_UPSTREAM;
     if (x->is_impatient)
         breaker_failure(x->h->impatient, now_ms, &told);

@@ -23,8 +23,8 @@ struct hub {
     struct http_pool *pool;
     struct hub_limits *limits;
     struct breaker *breaker;
-    /* Of what is asked with a deadline about something that is held. It shuts out its like alone: a
-     * Hub that is too slow for them still serves those who have nothing yet. */
+    /* Of what is asked with a deadline. It shuts out its like alone: a Hub that is too slow for
+     * them still serves whoever can wait. */
     struct breaker *impatient;
 
     bool is_borrowed; /* hub_as(): all above is another's */

@@ -363,13 +363,29 @@ class WrongAnswers(FaultCase):
     def test_peer_bug_62_statuses_of_the_hub(self):
         for status, code, shown in ((401, "GatedRepo", 403), (401, "RepoNotFound", 404),
                                     (403, "GatedRepo", 403), (404, "EntryNotFound", 404),
-                                    (429, None, 429), (500, None, 502), (503, None, 502)):
+                                    (500, None, 502), (503, None, 502)):
             with self.subTest(status, code=code), self.fault(
-                    "hub_status", status=status, code=code, retry_after=7, kind="resolve"):
-                pull = self.refused(statuses=(shown,))
-                if status == 429:
-                    self.assertEqual(pull.answer.headers["Retry-After"], "7")
+                    "hub_status", status=status, code=code, kind="resolve"):
+                self.refused(statuses=(shown,))
         self.recover()
+
+    def test_the_hub_asks_to_wait(self):
+        """Its word is kept, also for those who come later: no request before its time."""
+        for status, shown in ((429, 429), (503, 502)):
+            with self.subTest(status):
+                self.model = self.cold(self.wb, SIZE, status, f"Org/Wait{status}")
+                name = f"hf/org/wait{status}"
+                fault = self.hub.fault("hub_status", status=status, retry_after=5, kind="resolve")
+                for _ in range(3):
+                    pull = Pull(self.wb, self.model.digest, name=name)
+                    self.assertEqual(pull.status, shown)
+                    self.assertIn(int(pull.answer.headers["Retry-After"]), range(2, 6))
+                    pull.close()
+                self.assertEqual(self.hub.count(kind="resolve"), 1)
+                fault.remove()
+                self.until("the time that the Hub asked for to be over", lambda: Pull(
+                    self.wb, self.model.digest, name=name).finish().status == 200)
+                self.whole(self.wb, self.model, name)
 
     def test_statuses_of_the_cdn(self):
         for status, shown in ((401, (403, 502)), (403, (403, 502)), (404, (404, 502)),

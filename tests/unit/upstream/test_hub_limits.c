@@ -236,19 +236,19 @@ Test(hub_limits, has_no_patience_where_none_is_left)
     hub_free(late);
     cr_assert_eq(script_count(e->hub), 0);
 
-    /* those who can do with what they have find it slow: they alone are kept away from it */
+    /* those who are in a hurry find it slow: they alone are kept away from it */
     for (unsigned i = 0; i < 5; i++)
         script_add(e->hub, "GET /api/models/o/m/refs ", "", SCRIPT_STALL);
     for (unsigned i = 0; i < 5; i++) {
-        struct hub *hurried = hub_as(
-            e->h, &(struct hub_asking){.deadline_ms = clock_monotonic_ms() + 30, .spare = true});
+        struct hub *hurried =
+            hub_as(e->h, &(struct hub_asking){.deadline_ms = clock_monotonic_ms() + 30});
         failed(e, refs(e, hurried, NULL), ERR_TIMEOUT, "in the time that was left");
         hub_free(hurried);
     }
     cr_assert_eq(state(e), BREAKER_CLOSED);
     unsigned before = script_count(e->hub);
-    struct hub *hurried = hub_as(
-        e->h, &(struct hub_asking){.deadline_ms = clock_monotonic_ms() + 60000, .spare = true});
+    struct hub *hurried =
+        hub_as(e->h, &(struct hub_asking){.deadline_ms = clock_monotonic_ms() + 60000});
     failed(e, refs(e, hurried, NULL), ERR_UPSTREAM, "hf is not asked for the next");
     hub_free(hurried);
     cr_assert_eq(script_count(e->hub), before);
