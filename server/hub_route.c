@@ -61,8 +61,8 @@ static int append(const struct part *p, const char *what, char *buf, size_t size
             c = high * 16 + low;
             i += 2;
         }
-        if (c < 0x20 || c == 0x7f)
-            return err_set(err, ERR_INVALID, "a control character in the %s", what);
+        if (c == 0)
+            return err_set(err, ERR_INVALID, "a NUL in the %s", what);
         if (used + 1 >= size)
             return err_set(err, ERR_INVALID, "the %s is over %zu bytes", what, size - 1);
         buf[used++] = (char)c;
@@ -71,9 +71,12 @@ static int append(const struct part *p, const char *what, char *buf, size_t size
     return 0;
 }
 
-/* No part of it leads anywhere but down. */
+/* No part of it leads anywhere but down, and all of it can be written in one line. */
 static int check_parts(const char *path, const char *what, struct error *err)
 {
+    for (const char *p = path; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return err_set(err, ERR_INVALID, "a control character in the %s", what);
     for (const char *p = path;; p++) {
         size_t n = strcspn(p, "/");
         if (n == 0 || (n <= 2 && strncmp(p, "..", n) == 0))

@@ -295,6 +295,7 @@ Test(hub_route, revision_in_the_query)
         {"/api/models/a/b/revision/v2", "revision=v1", "v2", 1},
         {"/api/models/a/b", "revision=%2e%2e", "", -1},
         {"/api/models/a/b", "revision=%00", "", -1},
+        {"/api/models/a/b", "revision=a%0a", "", -1},
     };
     for (unsigned i = 0; i < ARRAY_LEN(queries); i++) {
         _cleanup_free_ struct hub_route *r = NULL;
