@@ -222,7 +222,8 @@ static int keep(struct small *x, struct blob **ret, struct error *err)
 {
     struct store *s = x->table->store;
     struct digest d;
-    if (store_blob_put(s, x->data, (size_t)size_of(x), &d, err) < 0 || carry_over(x, &d, err) < 0 ||
+    if (store_has_room(s, size_of(x), err) < 0 ||
+        store_blob_put(s, x->data, (size_t)size_of(x), &d, err) < 0 || carry_over(x, &d, err) < 0 ||
         store_hub_object_put(s, prefix_of(x), x->id, x->file.git_oid, &d, err) < 0 ||
         store_hub_keep(s, prefix_of(x), x->id, x->commit, &d, err) < 0)
         return -1;
