@@ -1,7 +1,7 @@
 /* A JSON tokenizer that builds nothing: the caller walks the text and takes what it knows. For
  * safetensors headers, which are up to 100 MB and hostile (a tree of them would be gigabytes), and
  * whose integers need all 64 bits; and for manifests, which are hostile as well. Follows RFC 8259
- * to the letter. Internal to model/.
+ * to the letter. For model/, and for what upstream/ and server/ cut out of a Hub's answers.
  *
  * Functions return 0, or -1 with the error set (ERR_INVALID, with the byte of the file). White
  * space before a token is skipped by every function.

@@ -126,7 +126,7 @@ static int expanded(struct request *q, bool recursive, struct strbuf *to, struct
     return hub_mirror_expanded(h->mirror, &h->query, h->path, recursive, to, at, err);
 }
 
-/* With who changed each file last, and what scanners found: only the Hub knows. */
+/* With who changed each file last, and what scanners found: only the Hub knows. Never in pages. */
 static enum MHD_Result serve_expanded(struct request *q, bool recursive)
 {
     struct error err = ERROR_INIT;

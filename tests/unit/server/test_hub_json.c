@@ -32,7 +32,7 @@ TestSuite(hub_json, .init = set_up, .fini = tear_down, .timeout = 60);
 /* In the order of their paths; those that end in .bin and .gguf are LFS files. */
 static void has_files(const char *const *paths, size_t n)
 {
-    listing.list.files = calloc(n, sizeof(*listing.list.files));
+    listing.list.files = calloc(n + 1, sizeof(*listing.list.files));
     listing.list.n = n;
     for (size_t i = 0; i < n; i++) {
         struct commit_file *f = &listing.list.files[i];
@@ -47,7 +47,7 @@ static void has_files(const char *const *paths, size_t n)
 
 static void has_folders(const char *const *paths, size_t n)
 {
-    listing.folders = calloc(n, sizeof(*listing.folders));
+    listing.folders = calloc(n + 1, sizeof(*listing.folders));
     listing.n_folders = n;
     for (size_t i = 0; i < n; i++)
         listing.folders[i] = (struct hub_folder){.path = paths[i], .git_oid = OID};
@@ -189,6 +189,97 @@ Test(hub_json, a_page_may_begin_behind_everything)
     cr_assert(hub_put_tree(&out, &listing, "d", true, &page));
     expect_text("[]");
     cr_expect_null(page.last);
+}
+
+/* What is directly in the folder, or below it. */
+static bool belongs(const char *path, const char *folder, bool recursive)
+{
+    size_t n = strlen(folder);
+    if (n && (strncmp(path, folder, n) != 0 || path[n] != '/'))
+        return false;
+    return recursive || !strchr(path + n + (n > 0), '/');
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+enum { TREE_MAX = 64, NAME_SIZE = 16 };
+struct names {
+    char text[TREE_MAX][NAME_SIZE];
+    size_t n;
+};
+
+static void add_name(struct names *l, const char *text, size_t len)
+{
+    char name[NAME_SIZE] = "";
+    memcpy(name, text, len);
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->text[i], name) == 0)
+            return;
+    cr_assert_lt(l->n, TREE_MAX);
+    memcpy(l->text[l->n++], name, sizeof(name));
+}
+
+/* Names of bytes on both sides of '/', so that what is in a folder is not all that is sorted behind
+ * it. */
+static void make_names(unsigned *seed, struct names *files, struct names *folders)
+{
+    static const char *const parts[] = {"a", "b", "a-", "a0", "a.b", "-", "ab"};
+    *files = *folders = (struct names){0};
+    for (unsigned i = 0; i < 20; i++) {
+        char path[NAME_SIZE] = "";
+        unsigned depth = 1 + (unsigned)rand_r(seed) % 3;
+        for (unsigned k = 0; k < depth; k++) {
+            strcat(path, k ? "/" : "");
+            strcat(path, parts[(unsigned)rand_r(seed) % ARRAY_LEN(parts)]);
+        }
+        strcat(path, "!"); /* no file is called as a folder */
+        add_name(files, path, strlen(path));
+        for (const char *p = path; (p = strchr(p, '/')); p++)
+            add_name(folders, path, (size_t)(p - path));
+    }
+    qsort(files->text, files->n, NAME_SIZE, by_text);
+    qsort(folders->text, folders->n, NAME_SIZE, by_text);
+}
+
+static void expect_folder(const struct names *all, const char *folder, bool recursive)
+{
+    _cleanup_strbuf_ struct strbuf want = STRBUF_INIT;
+    for (size_t i = 0; i < all->n; i++)
+        if (belongs(all->text[i], folder, recursive))
+            strbuf_printf(&want, "%s%s", want.len ? " " : "", all->text[i]);
+    cr_assert(tree(folder, recursive));
+    expect_column("path", strbuf_str(&want));
+}
+
+Test(hub_json, every_folder_of_any_tree)
+{
+    unsigned seed = 1;
+    for (unsigned round = 0; round < 200; round++) {
+        struct names files, folders, all;
+        const char *texts[TREE_MAX];
+        make_names(&seed, &files, &folders);
+        for (size_t i = 0; i < files.n; i++)
+            texts[i] = files.text[i];
+        has_files(texts, files.n);
+        for (size_t i = 0; i < folders.n; i++)
+            texts[i] = folders.text[i];
+        has_folders(texts, folders.n);
+        all = files;
+        for (size_t i = 0; i < folders.n; i++)
+            add_name(&all, folders.text[i], strlen(folders.text[i]));
+        qsort(all.text, all.n, NAME_SIZE, by_text);
+        for (unsigned recursive = 0; recursive < 2; recursive++) {
+            expect_folder(&all, "", recursive);
+            for (size_t i = 0; i < folders.n; i++)
+                expect_folder(&all, folders.text[i], recursive);
+        }
+        free(listing.list.files);
+        free(listing.folders);
+        listing = (struct hub_listing){0};
+    }
 }
 
 Test(hub_json, a_hundred_thousand_files_are_one_answer)
