@@ -1,0 +1,189 @@
+"""What a download by the Hub's own API costs upstream: requests and bytes, for one client and for
+many, the first time and later. The real clients do it; many pods at once are played by threads that
+ask what the clients ask."""
+
+import concurrent.futures
+import hashlib
+import http.client
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+from urllib.parse import quote
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from harness import safetensors_file  # noqa: E402
+from hub_api_case import HubApiCase  # noqa: E402
+from hub_clients import CannotInstall, client_env, python_client  # noqa: E402
+
+DRIVER = Path(__file__).resolve().parents[1] / "hub" / "client_driver.py"
+SHARDS = 30
+SMALL = 6
+PODS = 64
+VERSIONS = ("newest", "0.24.7")
+PATIENCE_S = 300
+
+
+def model():
+    """Shards with an index, and small files: {path: bytes}."""
+    rng = random.Random(3)
+    files, index = {}, {}
+    for i in range(SHARDS):
+        name = f"model-{i + 1:05d}-of-{SHARDS:05d}.safetensors"
+        files[name] = safetensors_file({f"layer.{i}": ("F32", (150, 100))}, fill=rng.randbytes(64))
+        index[f"layer.{i}"] = name
+    files["model.safetensors.index.json"] = json.dumps(
+        {"metadata": {}, "weight_map": index}).encode()
+    for i in range(SMALL - 1):
+        files[f"small-{i}.json"] = json.dumps({"n": i}).encode()
+    return files
+
+
+def hashes(files):
+    return {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+
+
+class BudgetCase(HubApiCase):
+    def setUp(self):
+        self.files = model()
+        self.weights = sum(len(d) for p, d in self.files.items() if p.endswith(".safetensors"))
+        self.hub = self.make_hub()
+        self.hub.add_repo("Org/Sharded", self.files)
+
+    def snapshots(self, version, count=1):
+        """As many clients of that version at once, each with an empty cache."""
+        try:
+            python = python_client(version)
+        except CannotInstall as error:
+            self.skipTest(("unreachable: " if error.offline else "") + str(error))
+        asked = json.dumps({"do": "snapshot", "repo": "Org/Sharded"})
+        with tempfile.TemporaryDirectory() as scratch:
+            running = []
+            for i in range(count):
+                env = client_env(self.wb.url + self.PREFIX, f"{scratch}/{i}")
+                running.append(subprocess.Popen(
+                    [python, DRIVER, asked], env=env, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            for process in running:
+                try:
+                    said, errors = process.communicate(timeout=PATIENCE_S)
+                finally:
+                    process.kill()
+                    process.wait()
+                self.assertEqual(process.returncode, 0, errors[-3000:])
+                self.assertEqual(json.loads(said.splitlines()[-1]), hashes(self.files))
+
+    def asked(self):
+        return [(r.kind, r.method, r.path) for r in self.hub.requests("hub")]
+
+    def assert_one_copy(self):
+        self.assertEqual(self.hub.bytes_sent("cdn"), self.weights)
+
+    def assert_as_for_one(self):
+        self.assertLessEqual(self.hub.count("hub"), SHARDS + 2 * SMALL + 4, self.asked())
+        self.assert_one_copy()
+
+
+class RealClients(BudgetCase):
+    def costs(self, version):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", negative_ttl="1h")
+        self.snapshots(version)
+        self.assert_as_for_one()
+        self.hub.reset()
+        self.snapshots(version)
+        self.assertEqual(self.asked(), [], "within the TTL nothing is asked")
+        self.assertEqual(self.hub.requests("cdn"), [])
+        self.wb.stop()
+        self.wb = self.make_server(self.hub, data=self.wb.data, tag_ttl="0s", negative_ttl="1h")
+        # Each time that the branch is named: the oldest client does so once, the newest once.
+        self.snapshots(version)
+        self.assertLessEqual(len(self.asked()), 1, self.asked())
+        self.assertEqual(self.hub.requests("cdn"), [])
+        self.wb.stop()
+
+    def test_newest(self):
+        self.costs("newest")
+
+    def test_oldest(self):
+        self.costs("0.24.7")
+
+    def test_some_at_once(self):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", negative_ttl="1h")
+        hold = self.hub.hold("hub", kind="info,tree")
+        waiter = threading.Thread(target=lambda: (hold.wait_held(1, PATIENCE_S), hold.release()))
+        waiter.start()
+        self.snapshots("newest", 4)
+        waiter.join()
+        self.assert_as_for_one()
+
+
+class Pod:
+    """What huggingface_hub asks for, on connections that it keeps."""
+
+    WORKERS = 4  # of snapshot_download; 8 in truth, of 64 pods on one machine
+
+    def __init__(self, wb, prefix=""):
+        self.host, self.prefix = wb.host, prefix
+        self.local = threading.local()
+
+    def ask(self, method, path):
+        if not hasattr(self.local, "connection"):
+            self.local.connection = http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
+        connection = self.local.connection
+        connection.request(method, self.prefix + path)
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise AssertionError(f"{method} {path}: {answer.status} {body[:500]}")
+        return answer.headers, body
+
+    def file(self, commit, path):
+        url = f"/Org/Sharded/resolve/{commit}/{quote(path)}"
+        headers, _ = self.ask("HEAD", url)
+        got, body = self.ask("GET", url)
+        if int(headers["Content-Length"]) != len(body) or got["ETag"] != headers["ETag"]:
+            raise AssertionError(f"{path}: HEAD and GET do not agree")
+        return path, hashlib.sha256(body).hexdigest()
+
+    def snapshot(self, start):
+        start.wait()
+        commit = json.loads(self.ask("GET", "/api/models/Org/Sharded/revision/main")[1])["sha"]
+        rows = json.loads(self.ask(
+            "GET", f"/api/models/Org/Sharded/tree/{commit}?recursive=true&expand=false")[1])
+        with concurrent.futures.ThreadPoolExecutor(self.WORKERS) as pool:
+            return dict(pool.map(lambda row: self.file(commit, row["path"]), rows))
+
+
+class ManyPods(BudgetCase):
+    def pods(self):
+        start = threading.Barrier(PODS)
+        with concurrent.futures.ThreadPoolExecutor(PODS) as pool:
+            got = list(pool.map(lambda _: Pod(self.wb).snapshot(start), range(PODS)))
+        for files in got:
+            self.assertEqual(files, hashes(self.files))
+
+    def test_cold(self):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", negative_ttl="1h", stall_timeout="60s",
+                                   connect_timeout="60s")
+        self.pods()
+        self.assert_as_for_one()
+        self.hub.reset()
+        self.pods()
+        self.assertEqual(self.hub.requests(), [])
+
+    def test_the_hub_goes_away_meanwhile(self):
+        """One pod has been there; then 64 come, and there is no Hub."""
+        self.wb = self.make_server(self.hub, tag_ttl="0s", negative_ttl="0s")
+        Pod(self.wb).snapshot(threading.Barrier(1))
+        self.hub.stop()
+        self.pods()
+
+
+if __name__ == "__main__":
+    unittest.main()
