@@ -30,6 +30,8 @@ static int read_beside(struct report *r, const struct model_report *m, const cha
 static int read_quantization(struct report *r, struct model_report *m, struct error *err)
 {
     static const char *const names[] = {"config.json", "quantize_config.json"};
+    if (m->format == MODEL_GGUF) /* it says all of that itself; what lies beside is another's */
+        return 0;
     for (size_t i = 0; i < ARRAY_LEN(names) && !m->quantization.method[0]; i++) {
         _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
         int rc = read_beside(r, m, names[i], &text, err);
@@ -43,7 +45,7 @@ static int read_quantization(struct report *r, struct model_report *m, struct er
             quantization_done(&m->quantization);
             memset(&m->quantization, 0, sizeof(m->quantization));
         }
-        if (i > 0 || m->format == MODEL_GGUF)
+        if (i > 0)
             continue;
         struct error why = ERROR_INIT;
         m->has_shape = shape_from_config(strbuf_str(&text), text.len, &m->shape, &why) == 0;

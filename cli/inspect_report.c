@@ -217,9 +217,9 @@ static int group_parts(struct grouping *g, size_t first, struct error *err)
         return out_of_memory(err);
     if (add_model(g->report, title, c->format, &m, err) < 0)
         return -1;
-    for (size_t i = first; i < g->n; i++) {
+    for (size_t i = first; i < (is_set ? g->n : first + 1); i++) {
         struct candidate *other = &g->candidates[i];
-        if (other->taken || (i != first && !(is_set && same_set(c, other))))
+        if (other->taken || (i != first && !same_set(c, other)))
             continue;
         other->taken = true;
         if (add_file(m, other->entry->path, other->entry, err) < 0)

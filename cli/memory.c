@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "cli/cli.h"
+#include "model/split.h"
 
 #define GIB 1073741824.0
 #define CONFIG_MAX (32u << 20)
@@ -142,32 +143,55 @@ static bool is_readable(const struct model_report *m)
     return m->n_files > 0;
 }
 
+/* A GGUF that lies beside the model's own: a projector, an importance matrix, what drafts tokens.
+ */
+static bool is_helper(const char *path)
+{
+    static const char *const begins[] = {"imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"};
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    for (size_t i = 0; i < ARRAY_LEN(begins); i++)
+        if (strncasecmp(base, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return strcasestr(base, "mmproj") || strcasestr(base, "-lora");
+}
+
+static int name_one(const struct source *s, size_t n, const char *path, struct error *err)
+{
+    return err_set(err, ERR_INVALID, "%s has %zu GGUF models: name one of them, as %.200s",
+                   source_text(s), n, path);
+}
+
 /* Of a repository with several: the safetensors at its root before the rest, of these the largest.
  * Several GGUF files are the same model many times: which one is for the user to say. */
 static int choose(const struct report *r, const struct model_report **ret, struct error *err)
 {
     const struct model_report *best = NULL;
     size_t ggufs = 0;
+    bool best_helps = false;
     for (size_t i = 0; i < r->n_models; i++) {
         const struct model_report *m = &r->models[i];
         if (!is_readable(m))
             continue;
-        ggufs += m->format == MODEL_GGUF && !m->adapter[0];
+        bool helper = m->format == MODEL_GGUF && (m->adapter[0] || is_helper(m->files[0].path));
+        ggufs += m->format == MODEL_GGUF && !helper;
         bool better = !best;
-        if (best && (m->folder[0] == '\0') != (best->folder[0] == '\0'))
+        if (best && helper != best_helps)
+            better = best_helps;
+        else if (best && (m->folder[0] == '\0') != (best->folder[0] == '\0'))
             better = m->folder[0] == '\0';
         else if (best && m->format != best->format)
             better = m->format < best->format;
         else if (best)
             better = m->sum.tensor_bytes > best->sum.tensor_bytes;
+        best_helps = better ? helper : best_helps;
         best = better ? m : best;
     }
     if (!best)
         return err_set(err, ERR_INVALID, "%s: none of its weight files can be read",
                        source_text(r->source));
     if (best->format == MODEL_GGUF && ggufs > 1)
-        return err_set(err, ERR_INVALID, "%s has %zu GGUF models: name one of them, as %.200s",
-                       source_text(r->source), ggufs, best->files[0].path);
+        return name_one(r->source, ggufs, best->files[0].path, err);
     *ret = best;
     return 0;
 }
@@ -206,12 +230,35 @@ static int from_config(struct source *s, struct memory_report *r, struct error *
     return rc < 0 ? -1 : status;
 }
 
+/* Which of several GGUF files is meant need not be asked only once all their headers have been
+ * read: where they are all that there is. */
+static int check_many(const struct source *s, struct error *err)
+{
+    const struct source_entry *entries, *first = NULL;
+    size_t n = source_files(s, &entries), stem = 0, models = 0;
+    for (size_t i = 0; i < n; i++) {
+        enum model_format format = model_format_of(entries[i].path);
+        if (format == MODEL_NONE || format == MODEL_UNREAD || is_helper(entries[i].path))
+            continue;
+        if (format != MODEL_GGUF)
+            return 0;
+        struct split_name split = split_name_of(entries[i].path);
+        if (first && split.stem == stem && strncmp(first->path, entries[i].path, stem) == 0)
+            continue; /* another part of it */
+        first = first ? first : &entries[i];
+        stem = first == &entries[i] ? split.stem : stem;
+        models++;
+    }
+    return models > 1 ? name_one(s, models, first->path, err) : 0;
+}
+
 static int from_weights(struct source *s, struct memory_report *r, struct error *err)
 {
     const struct inspect_options o = {0};
     const struct model_report *m = NULL;
     _cleanup_report_ struct report report = {0};
-    if (report_make(s, &o, &report, err) < 0 || choose(&report, &m, err) < 0)
+    if (check_many(s, err) < 0 || report_make(s, &o, &report, err) < 0 ||
+        choose(&report, &m, err) < 0)
         return -1;
     r->has_shape = m->has_shape;
     r->shape = &m->shape;

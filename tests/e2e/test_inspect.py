@@ -765,6 +765,18 @@ class Registry(Case):
         self.check("inspect", f"{self.host}/team/model:bad", status=1,
                    err="a path that leads astray")
 
+    def test_digests_that_are_paths_are_refused(self):
+        """CVE-2024-37032."""
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        for i, digest in enumerate(("../../../../etc/passwd", "sha256:../../../../etc/passwd",
+                                    "sha256:" + "a" * 61 + "/..")):
+            layer = {"mediaType": "application/x-model", "digest": digest, "size": 4,
+                     "annotations": {"org.opencontainers.image.title": "m.gguf"}}
+            config = self.repo.add_blob(b"{}", "application/vnd.cncf.model.config.v1+json")
+            self.repo.add_manifest({"schemaVersion": 2, "mediaType": kind, "config": config,
+                                    "layers": [layer]}, kind, f"path{i}")
+            self.check("inspect", f"{self.host}/team/model:path{i}", status=1, err="is not a digest")
+
     def push(self, tag, *layers):
         """layers: (bytes, media type, annotations)"""
         kind = "application/vnd.oci.image.manifest.v1+json"
@@ -965,6 +977,31 @@ class Memory(Case):
         self.check("memory", self.dir, status=2, err="has 2 GGUF models: name one of them")
         self.file("model.safetensors", safetensors({"w": ("BF16", [64], None)}))
         self.check("memory", self.dir, out="kv cache unknown: there is no config.json")
+
+    def test_what_lies_beside_a_gguf_is_not_the_model(self):
+        big = gguf([("general.architecture", 8, text("clip"))], [("v", [4096], 0, bytes(16384))])
+        self.file("m-Q8_0.gguf", llama_gguf())
+        for name in ("mmproj-m-F16.gguf", "m.mmproj.gguf", "imatrix.gguf", "mtp-m.gguf",
+                     "m-LoRA.gguf", "sub/eagle3-m.gguf"):
+            self.file(name, big)
+        self.assertEqual(self.count(self.dir)["weights"]["bytes"], 2 * 34 + 12)
+        os.remove(os.path.join(self.dir, "m-Q8_0.gguf"))
+        self.check("memory", self.dir, out="weights  F32 16,384 bytes")
+
+    def test_a_quantisation_beside_a_gguf_is_not_its_own(self):
+        self.file("m.gguf", llama_gguf())
+        self.file("config.json", {**MODEL_CONFIG, "quantization_config": {"quant_method": "gptq"}})
+        model = self.model("m.gguf")
+        self.assertNotIn("quantization", model)
+        self.assertEqual(model["model"]["from"], "GGUF")
+
+    def test_of_many_ggufs_none_is_read(self):
+        hub = StandInHub()
+        hub.add_repo("Org/Many", {f"m-Q{i}_0.gguf": llama_gguf() for i in range(4, 9)})
+        with hub:
+            self.check("memory", "hf://Org/Many", status=2, env={"HF_ENDPOINT": hub.url},
+                       err="hf://Org/Many has 5 GGUF models: name one of them, as m-Q4_0.gguf")
+            self.assertEqual(hub.requests(kind="resolve"), [])
 
 
 class Digest(Case):
