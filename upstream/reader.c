@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "upstream/caller.h"
+#include "upstream/hub_mirror_private.h"
 #include "upstream/loop.h"
 #include "upstream/reader_private.h"
 
@@ -196,13 +197,29 @@ static int join(struct reader *r, struct link *link, struct error *err)
     return rc < 0 ? -1 : 0;
 }
 
+/* A file that came before there was a policy against it. */
+static int check_file(struct upstreams *u, const char *repository, const struct link *l,
+                      struct error *err)
+{
+    const char *path = l->has_origin ? l->origin.path : "";
+    return *path ? config_policy_check_file(u->config, repository, path, hub_format_word(path),
+                                            l->size, err)
+                 : 0;
+}
+
 /* As store_link_get(). */
 static int find_link(struct upstreams *u, const char *repository, const struct digest *d,
                      struct link *ret, struct error *err)
 {
     struct mirror *m = upstreams_mirror_of(u, repository);
-    return m ? mirror_link(m, repository, d, ret, err)
-             : store_link_get(u->store, repository, d, ret, err);
+    if (m)
+        return mirror_link(m, repository, d, ret, err);
+    int rc = store_link_get(u->store, repository, d, ret, err);
+    if (rc > 0 && check_file(u, repository, ret, err) < 0) {
+        link_done(ret);
+        return -1;
+    }
+    return rc;
 }
 
 static int link_of(const struct reader *r, struct link *ret, struct error *err)
