@@ -103,7 +103,7 @@ static struct hub_flight *flight_new(struct hub_mirror *m, const struct hub_task
         flight_free(x);
         return NULL;
     }
-    memcpy(x->key, k->text.data, k->text.len + 1);
+    memcpy(x->key, strbuf_str(&k->text), k->text.len + 1);
     x->mirror = m;
     x->task = *t;
     x->task.name = x->key + k->at[0];
@@ -119,9 +119,10 @@ static struct hub_flight *flight_new(struct hub_mirror *m, const struct hub_task
 static bool is_same(const struct hub_flight *x, const struct sought_key *k)
 {
     const struct hub_task *t = &x->task;
-    return strcmp(x->key, k->text.data) == 0 && strcmp(t->name, k->text.data + k->at[0]) == 0 &&
-           strcmp(t->revision, k->text.data + k->at[1]) == 0 &&
-           strcmp(t->path, k->text.data + k->at[2]) == 0;
+    return strcmp(x->key, strbuf_str(&k->text)) == 0 &&
+           strcmp(t->name, strbuf_str(&k->text) + k->at[0]) == 0 &&
+           strcmp(t->revision, strbuf_str(&k->text) + k->at[1]) == 0 &&
+           strcmp(t->path, strbuf_str(&k->text) + k->at[2]) == 0;
 }
 
 /* The functions below down to thread_main() are called with the lock held. */

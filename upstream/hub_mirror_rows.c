@@ -239,7 +239,11 @@ static int ask_for_rows(struct hub_look *l, bool held, struct hub_rows **ret, st
     struct hub_task t = hub_look_task(l, HUB_TASK_ROWS, l->at->commit);
     if (hub_look_ask(l, &t, held, &x, err) < 0)
         return -1;
-    *ret = hub_rows_ref(hub_flight_result(x)->rows);
+    struct hub_rows *rows = hub_flight_result(x)->rows;
+    if (!rows)
+        return err_set(err, ERR_INTERNAL, "a file list of %s was asked for, and nothing came",
+                       l->id);
+    *ret = hub_rows_ref(rows);
     return 0;
 }
 
@@ -250,17 +254,19 @@ int hub_look_rows(struct hub_look *l, bool folders, struct hub_rows **ret, struc
     int found = hub_rows_stored(l->m, l->id, l->at->commit, &rows, err);
     if (found < 0)
         return -1;
-    if (found && (rows->has_folders || !folders)) {
+    if (rows && (rows->has_folders || !folders)) {
         *ret = TAKE_PTR(rows);
         return 0;
     }
     snprintf(what, sizeof(what), "the file list of %s/%s at %s", l->m->config->prefix, l->id,
              l->at->commit);
-    if (!found && l->m->offline)
-        return hub_look_is_offline(l, what, err);
-    if (!l->m->offline && ask_for_rows(l, found == 1, ret, err) == 0)
+    if (!rows && l->m->offline) {
+        hub_look_is_offline(l, what, err);
+        return -1;
+    }
+    if (!l->m->offline && ask_for_rows(l, rows != NULL, ret, err) == 0)
         return 0;
-    if (!found)
+    if (!rows)
         return -1;
     hub_look_stale(l, 0, l->m->offline ? "the upstream is offline by configuration" : err->text);
     *ret = TAKE_PTR(rows);
