@@ -418,7 +418,7 @@ static int open_new(struct reader *r, struct reader **ret, struct error *err)
 int reader_open(struct upstreams *u, const char *repository, const struct digest *d, uint64_t first,
                 uint64_t end, struct reader **ret, struct error *err)
 {
-    struct reader *r;
+    struct reader *r = NULL;
     if (reader_new(u, repository, d, caller_token(), &r, err) < 0)
         return -1;
     r->first = first;
@@ -429,7 +429,7 @@ int reader_open(struct upstreams *u, const char *repository, const struct digest
 int reader_open_until(struct upstreams *u, const char *repository, const struct digest *d,
                       const atomic_bool *halt, struct reader **ret, struct error *err)
 {
-    struct reader *r;
+    struct reader *r = NULL;
     if (reader_new(u, repository, d, caller_token(), &r, err) < 0)
         return -1;
     r->halt = halt;
@@ -442,7 +442,7 @@ int reader_open_file(struct upstreams *u, const char *repository, const struct d
                      uint64_t size, const struct origin *origin, const char *token, uint64_t first,
                      uint64_t end, struct reader **ret, struct error *err)
 {
-    struct reader *r;
+    struct reader *r = NULL;
     if (reader_new(u, repository, d, token, &r, err) < 0)
         return -1;
     r->first = first;
@@ -499,7 +499,7 @@ int reader_open_small(struct upstreams *u, const char *repository, const struct 
                       struct error *err)
 {
     struct digest d = {0};
-    struct reader *r;
+    struct reader *r = NULL;
     int held = find_small(u, origin, file, &d, err);
     if (held < 0)
         return -1;
