@@ -13,6 +13,7 @@
 #define MEMO_MAX (8u << 20)
 #define ITEMS_MAX (8u << 20)
 #define SPARSE_MAX (64u << 10)
+#define WALKS_MAX (4u << 20)
 #define TEXT_MAX (128u << 20)
 
 struct memo_entry {
@@ -24,6 +25,25 @@ static int compare_entries(const void *a, const void *b)
 {
     const struct memo_entry *x = a, *y = b;
     return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* No pickler counts like that: a hundred million walks through the tree would be all that an
+ * archive of a megabyte asks for. */
+static bool is_worn_out(struct pickle_machine *m)
+{
+    if (m->sparse_walks < WALKS_MAX)
+        return false;
+    m->odd = true;
+    return true;
+}
+
+static struct memo_entry **find_sparse(struct pickle_machine *m, uint64_t index)
+{
+    const struct memo_entry key = {index, OTHER};
+    if (!m->n_sparse || is_worn_out(m))
+        return NULL;
+    m->sparse_walks++;
+    return tfind(&key, &m->sparse_memo, compare_entries);
 }
 
 /* Makes room for n values, in steps that follow what was asked for. */
@@ -48,6 +68,7 @@ void machine_reset(struct pickle_machine *m)
     tdestroy(m->sparse_memo, free);
     m->sparse_memo = NULL;
     m->n_sparse = 0;
+    m->sparse_walks = 0;
     m->distinct = 0;
     strbuf_reset(&m->text);
     m->first_import = m->scan ? m->scan->n_imports : 0;
@@ -147,13 +168,12 @@ int machine_push_tuple(struct pickle_machine *m, const struct value *items, size
  * that a single one does not cost an array. */
 int machine_put(struct pickle_machine *m, uint64_t index, struct value v, struct error *err)
 {
-    struct memo_entry key = {index, v};
     struct memo_entry **found = NULL;
     if (index < m->memo.n && m->memo.v[index].kind != VALUE_MARK) {
         m->memo.v[index] = v;
         return 0;
     }
-    if (m->n_sparse && (found = tfind(&key, &m->sparse_memo, compare_entries))) {
+    if ((found = find_sparse(m, index))) {
         (*found)->v = v;
         return 0;
     }
@@ -169,14 +189,14 @@ int machine_put(struct pickle_machine *m, uint64_t index, struct value v, struct
         m->memo.v[index] = v;
         return 0;
     }
-    if (m->n_sparse == SPARSE_MAX) {
+    if (m->n_sparse == SPARSE_MAX || is_worn_out(m)) {
         m->odd = true;
         return 0;
     }
     struct memo_entry *entry = malloc(sizeof(*entry));
     if (!entry)
         return err_set(err, ERR_NOMEM, "out of memory");
-    *entry = key;
+    *entry = (struct memo_entry){index, v};
     if (!tsearch(entry, &m->sparse_memo, compare_entries)) {
         free(entry);
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -187,10 +207,9 @@ int machine_put(struct pickle_machine *m, uint64_t index, struct value v, struct
 
 struct value machine_get(struct pickle_machine *m, uint64_t index)
 {
-    struct memo_entry key = {index, OTHER};
     if (index < m->memo.n && m->memo.v[index].kind != VALUE_MARK)
         return m->memo.v[index];
-    struct memo_entry **found = m->n_sparse ? tfind(&key, &m->sparse_memo, compare_entries) : NULL;
+    struct memo_entry **found = find_sparse(m, index);
     if (found)
         return (*found)->v;
     m->odd = true;

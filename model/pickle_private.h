@@ -135,7 +135,7 @@ struct pickle_machine {
     struct pickle_scan *scan; /* NULL: a dry run, nothing is recorded */
     struct value_array stack, items, memo;
     void *sparse_memo; /* tsearch() */
-    size_t n_sparse;
+    size_t n_sparse, sparse_walks;
     uint64_t distinct;     /* indexes in the memo: where MEMOIZE goes on */
     struct strbuf text;    /* of strings */
     struct strbuf line[2]; /* arguments of the current opcode */

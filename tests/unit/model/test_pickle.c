@@ -671,6 +671,25 @@ Test(pickle, members_over_each_other_do_not_cost_without_end)
     pickle_report_done(&r);
 }
 
+Test(pickle, counting_past_all_limits_ends_soon_and_hides_nothing)
+{
+    /* MEMOIZE, 14 million times; then an import out of an index that was written again */
+    static const char head[] = "\x80\x04\x8c\x02osr\xff\xff\xff\xff";
+    static const char tail[] = "0\x8c\x0b"
+                               "collectionsr\xff\xff\xff\xff"
+                               "0j\xff\xff\xff\xff\x8c\x06system\x93.";
+    _cleanup_zip_builder_ struct zip_builder z = {0};
+    size_t n = 14u << 20, len = n + sizeof(head) - 1 + sizeof(tail) - 1;
+    _cleanup_free_ char *ops = malloc(len);
+    cr_assert_not_null(ops);
+    memcpy(ops, head, sizeof(head) - 1);
+    memset(ops + sizeof(head) - 1, '\x94', n);
+    memcpy(ops + sizeof(head) - 1 + n, tail, sizeof(tail) - 1);
+    zip_add(&z, "m/data.pkl", ops, len, (struct zip_odd){.deflate = true});
+    zip_end(&z, false);
+    check_zip("a count without end", &z, PICKLE_UNKNOWN, NULL);
+}
+
 Test(pickle, objects_in_numpy_arrays_are_walked)
 {
     static const char head[] = "{'descr':'|O','fortran_order':False,'shape':(1,)}\n";
