@@ -125,6 +125,16 @@ static void close_reader(struct reader **r)
     reader_close(*r);
 }
 
+/* Lists of gated repositories are for everybody, and their files are not. */
+static enum MHD_Result refuse_file(struct request *q, struct file_request *fr,
+                                   const struct error *err)
+{
+    if (fr->at.refused == HUB_REFUSED_NOT &&
+        (err->code == ERR_DENIED || err->code == ERR_UNAUTHORIZED))
+        fr->at.refused = HUB_REFUSED_GATED;
+    return hub_reply_error(q, &fr->at, err);
+}
+
 static enum MHD_Result get_file(struct request *q, struct file_request *fr)
 {
     struct error err = ERROR_INIT;
@@ -133,7 +143,7 @@ static enum MHD_Result get_file(struct request *q, struct file_request *fr)
     _cleanup_(close_reader) struct reader *reader = NULL;
     if (hub_mirror_open(q->server->upstreams, h->mirror, &h->query, h->path, &fr->file, &fr->at,
                         c->first, c->first + c->length, &reader, &err) < 0)
-        return hub_reply_error(q, &fr->at, &err);
+        return refuse_file(q, fr, &err);
     q->cache = content_cache(reader_kind(reader));
     uint64_t size = reader_size(reader);
     if (size != c->size) {

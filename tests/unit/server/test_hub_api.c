@@ -309,6 +309,9 @@ Test(hub_api, a_file_that_will_not_open)
     err_set(&fake_open_error, ERR_UPSTREAM, "cut");
     request("GET", FILES "held.bin");
     expect_refusal(429, "");
+    err_set(&fake_open_error, ERR_DENIED, "the Hub wants an agreement");
+    request("GET", FILES "held.bin");
+    expect_refusal(403, "GatedRepo");
     fake_open_error = ERROR_INIT;
     request("GET", FILES "damaged.bin");
     expect_refusal(500, "");
@@ -341,6 +344,26 @@ Test(hub_api, access_rules)
     request("GET", "/datasets/org/name/resolve/main/held.bin");
     expect_file(200, held_hex[0] ? held_hex : (hex_format(fake_held.digest.raw, 32, held_hex)));
     config.n_access = 0;
+}
+
+static void one_client(void)
+{
+    config.max_clients = 1;
+    start();
+}
+
+Test(hub_api, too_many_clients, .init = one_client)
+{
+    int first = client_connect(url_port(server));
+    while (request("HEAD", FILES "held.bin") != 503) /* until it is counted */
+        ;
+    expect_header("Retry-After", "2");
+    request("GET", FILES "held.bin");
+    expect_refusal(429, "");
+    expect_header("Retry-After", "2");
+    request("GET", "/api/models/org/name");
+    expect_refusal(503, "");
+    close(first);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------
