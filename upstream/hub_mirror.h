@@ -1,21 +1,23 @@
 /* Repositories of a Hub, as the Hub's own API has them: what of the store is still true, and what
  * has to be asked.
  *
- *     a revision   one commit for tag_ttl, whatever it is asked for (info, tree, refs, a file);
- * then one request, however many clients wait. Down, slow (revalidate_timeout), limiting, offline:
- * the stored commit with a warning. A 40-hex commit that is known is never asked again a commit its
- * file list, info and first page of history are stored once and never asked for again a file its
- * size and entity tag from the stored list; without one from one HEAD, which tells the commit of
- * the revision too. What is not there is remembered for the commit its bytes    an LFS file's from
- * the blob of its sha256 (one copy, also for OCI pulls), else through the one running transfer. A
- * small (git) file's are checked against its git object id and kept under their sha256 404 is
- * remembered for negative_ttl
+ *   - A revision is one commit for tag_ttl, whatever it is asked for (info, tree, refs, a file).
+ *     Then one request finds out anew, however many clients wait. Hub down, slow
+ *     (revalidate_timeout), limiting or offline: the stored commit, with a warning.
+ *   - A 40-hex commit that is known is never asked about again: its file list, info and first page
+ *     of history are stored once.
+ *   - A file's size and entity tag come from the stored list; without one from one HEAD, which
+ *     tells the commit of the revision too. What is not there is remembered for the commit.
+ *   - Its bytes, of an LFS file, are the blob of its sha256 (one copy, also for OCI pulls), held or
+ *     from the one running transfer. A small (git) file's are checked against its git object id
+ *     and kept under their sha256.
+ *   - "There is no such repository" or revision is remembered for negative_ttl.
  *
  * Policies (config's policies[]) and, with `credentials: forward`, what the thread's caller
  * (upstream/caller.h) may read are looked at before anything is told or asked. N equal questions
  * are one request. RateLimit headers of the Hub are obeyed: what is held is not asked again while
  * few requests are left, and nothing is asked when none is. Thread-safe; functions block within the
- * upstream's time limits.
+ * upstream's time limits. err must not be NULL.
  */
 #ifndef WB_UPSTREAM_HUB_MIRROR_H
 #define WB_UPSTREAM_HUB_MIRROR_H

@@ -256,15 +256,15 @@ static int run_rows(const struct asking *a)
     strcpy(r->commit, commit);
     store_hub_files_put(a->m->store, prefix_of(a), id, commit, list.files, list.n, NULL);
     keep_document(a, commit, "folders", &folders);
-    if (hub_rows_make(&list, &folders, &r->rows, &r->error) < 0)
-        return -1;
-    /* What an import has stored knows more. */
-    if (hub_rows_stored(a->m, id, commit, &had, NULL) == 1 && had->has_folders) {
-        hub_rows_unref(r->rows);
+    /* What an import has stored of the files knows more. */
+    if (hub_rows_read(a->m, id, commit, &had, NULL) == 1 && had->has_folders) {
+        commit_files_done(&list);
         r->rows = had;
         return 0;
     }
     hub_rows_unref(had);
+    if (hub_rows_make(&list, &folders, &r->rows, &r->error) < 0)
+        return -1;
     hub_rows_cache_put(&a->m->rows, id, commit, r->rows);
     return 0;
 }

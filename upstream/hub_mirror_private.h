@@ -39,7 +39,7 @@
 struct hub_rows {
     atomic_uint users;
     struct commit_files list; /* sorted by path */
-    bool has_folders;         /* as the Hub has them */
+    bool has_folders;         /* as the Hub has them; else as the paths name them, without ids */
     struct hub_folder *folders;
     size_t n_folders;
     char *folder_texts;
@@ -71,9 +71,11 @@ struct hub_rows_cache {
 void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *commit,
                         struct hub_rows *rows);
 void hub_rows_cache_done(struct hub_rows_cache *c);
-/* What is stored of a commit's list: 1, 0, -1. */
+/* What is stored of a commit's list: 1, 0, -1. The second one looks at nothing in memory. */
 int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
                     struct error *err);
+int hub_rows_read(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
+                  struct error *err);
 
 /* ---- questions (hub_mirror_ask.c, hub_mirror_flight.c) --------------------------------------- */
 

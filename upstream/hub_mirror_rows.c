@@ -66,6 +66,36 @@ static int read_folders(struct hub_rows *r, const struct strbuf *text, struct er
     return 0;
 }
 
+/* The folders that the paths name, for when the Hub's own are not known: "path" NUL "oid" NUL. */
+static int name_folders(const struct commit_files *list, struct strbuf *to, struct error *err)
+{
+    const char *before = "";
+    for (size_t i = 0; i < list->n; i++) {
+        const char *path = list->files[i].path;
+        size_t same = 0; /* up to here it is in folders of the file before */
+        for (size_t k = 0; path[k] && path[k] == before[k]; k++)
+            if (path[k] == '/')
+                same = k + 1;
+        for (const char *slash = strchr(path + same, '/'); slash; slash = strchr(slash + 1, '/')) {
+            strbuf_put(to, path, (size_t)(slash - path));
+            strbuf_put(to, "\0" HUB_NO_OID, 42);
+        }
+        before = path;
+    }
+    return strbuf_failed(to) ? no_memory(err) : 0;
+}
+
+static int derive_folders(struct hub_rows *r, struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    free(TAKE_PTR(r->folders));
+    free(TAKE_PTR(r->folder_texts));
+    if (name_folders(&r->list, &text, err) < 0 || read_folders(r, &text, err) < 0)
+        return -1;
+    r->has_folders = false;
+    return 0;
+}
+
 int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struct hub_rows **ret,
                   struct error *err)
 {
@@ -79,7 +109,10 @@ int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struc
     *list = (struct commit_files){0};
     if (r->list.n > 1)
         qsort(r->list.files, r->list.n, sizeof(*r->list.files), by_path);
-    if (folders && read_folders(r, folders, err) < 0) {
+    int rc = folders ? read_folders(r, folders, err) : 0;
+    if (rc == 0 && !r->has_folders)
+        rc = derive_folders(r, err);
+    if (rc < 0) {
         hub_rows_unref(r);
         return -1;
     }
@@ -207,16 +240,12 @@ void hub_rows_cache_done(struct hub_rows_cache *c)
 
 /* ---- stored, or asked for -------------------------------------------------------------------- */
 
-int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
-                    struct error *err)
+int hub_rows_read(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
+                  struct error *err)
 {
     _cleanup_strbuf_ struct strbuf folders = STRBUF_INIT;
     struct commit_files list = {0};
-    struct hub_rows *rows = cache_get(&m->rows, id, commit);
-    if (rows) {
-        *ret = rows;
-        return 1;
-    }
+    struct hub_rows *rows = NULL;
     int found = store_commit_files_get(m->store, m->config->prefix, id, commit, &list, err);
     if (found != 1)
         return found;
@@ -229,6 +258,16 @@ int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, st
     if (hub_rows_make(&list, found ? &folders : NULL, &rows, err) < 0)
         return -1;
     hub_rows_cache_put(&m->rows, id, commit, rows);
+    *ret = rows;
+    return 1;
+}
+
+int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
+                    struct error *err)
+{
+    struct hub_rows *rows = cache_get(&m->rows, id, commit);
+    if (!rows)
+        return hub_rows_read(m, id, commit, ret, err);
     *ret = rows;
     return 1;
 }
@@ -283,25 +322,6 @@ void hub_listing_done(struct hub_listing *l)
     *l = (struct hub_listing){.storage = NULL};
 }
 
-/* The folders that the paths name, for when the Hub's own are not known: "path" NUL "oid" NUL. */
-static int derive_folders(const struct commit_files *list, struct strbuf *to, struct error *err)
-{
-    const char *before = "";
-    for (size_t i = 0; i < list->n; i++) {
-        const char *path = list->files[i].path;
-        size_t same = 0; /* up to here it is in folders of the file before */
-        for (size_t k = 0; path[k] && path[k] == before[k]; k++)
-            if (path[k] == '/')
-                same = k + 1;
-        for (const char *slash = strchr(path + same, '/'); slash; slash = strchr(slash + 1, '/')) {
-            strbuf_put(to, path, (size_t)(slash - path));
-            strbuf_put(to, "\0" HUB_NO_OID, 42);
-        }
-        before = path;
-    }
-    return strbuf_failed(to) ? no_memory(err) : 0;
-}
-
 struct copying {
     struct hub_listing *to;
     char *p; /* where the next text goes */
@@ -349,33 +369,16 @@ static int copy_rows(const struct hub_look *l, const struct hub_rows *r, struct 
     return 0;
 }
 
-/* rows with the folders that can be seen in its paths. Takes nothing over. */
-static int with_derived(const struct hub_rows *rows, struct hub_rows *ret, struct error *err)
-{
-    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
-    *ret = (struct hub_rows){.list = rows->list};
-    if (derive_folders(&rows->list, &text, err) < 0)
-        return -1;
-    return read_folders(ret, &text, err);
-}
-
 int hub_mirror_list(struct hub_mirror *m, const struct hub_query *q, struct hub_listing *ret,
                     struct hub_at *at, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
     _cleanup_hub_rows_ struct hub_rows *rows = NULL;
     _cleanup_(hub_listing_done) struct hub_listing list = {.storage = NULL};
-    struct hub_rows derived = {.has_folders = false};
     struct hub_look l;
     if (hub_look_begin(m, q, true, HUB_ACCESS_METADATA, &l, at, err) < 0 ||
-        hub_look_commit(&l, NULL, &x, err) < 0 || hub_look_rows(&l, true, &rows, err) < 0)
-        return -1;
-    int rc = rows->has_folders ? 0 : with_derived(rows, &derived, err);
-    if (rc == 0)
-        rc = copy_rows(&l, rows->has_folders ? rows : &derived, &list, err);
-    free(derived.folders);
-    free(derived.folder_texts);
-    if (rc < 0)
+        hub_look_commit(&l, NULL, &x, err) < 0 || hub_look_rows(&l, true, &rows, err) < 0 ||
+        copy_rows(&l, rows, &list, err) < 0)
         return -1;
     *ret = list;
     list = (struct hub_listing){.storage = NULL};

@@ -300,6 +300,39 @@ Test(hub_mirror, a_commit_that_is_known_is_never_asked_again)
     end(w);
 }
 
+/* Of a list that an import stored no folders are known. */
+Test(hub_mirror, folders_are_asked_for_or_else_derived)
+{
+    static const char *const paths[] = {"a-b/c", "a/b/c", "a/b/d", "a/e", "a0", "z/z/z/z"};
+    static const char *const folders[] = {"a", "a-b", "a/b", "z", "z/z", "z/z/z"};
+    struct world *w = world();
+    struct hub_listing l = {.storage = NULL};
+    struct commit_file files[ARRAY_LEN(paths)];
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        files[i] = (struct commit_file){.path = paths[i], .size = 6, .git_oid = OID};
+    cr_assert_eq(store_hub_files_put(w->store, "hf", "o/m", C1, files, ARRAY_LEN(files), NULL), 0);
+    cr_assert_eq(store_hub_pin_put(w->store, "hf", "o/m", "o/m", "main", C1, NULL), 0);
+    fails(w, "GET /api/models/o/m/tree/");
+    is_right(w, list(w, "main", &l), C1, "served from the store");
+    cr_assert_eq(l.list.n, ARRAY_LEN(paths));
+    cr_assert_eq(l.n_folders, ARRAY_LEN(folders));
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        cr_assert_str_eq(l.folders[i].path, folders[i]);
+        cr_assert_str_eq(l.folders[i].git_oid, HUB_NO_OID);
+    }
+    hub_listing_done(&l);
+    asked(w, 1);
+    says_tree(w, C1);
+    is_right(w, list(w, "main", &l), C1, "");
+    cr_assert_eq(l.n_folders, 1);
+    cr_assert_str_eq(l.folders[0].git_oid, POINTER);
+    hub_listing_done(&l);
+    is_right(w, list(w, "main", &l), C1, "");
+    hub_listing_done(&l);
+    asked(w, 2);
+    end(w);
+}
+
 /* ---- files by themselves --------------------------------------------------------------------- */
 
 Test(hub_mirror, the_first_file_costs_one_question_and_the_second_a_list)
