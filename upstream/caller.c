@@ -7,6 +7,8 @@
 #include "base/strbuf.h"
 #include "base/base64.h"
 
+#define PAIR_MAX ((size_t)4 * CALLER_TOKEN_MAX) /* bytes of a name and a token, in base64 */
+
 static _Thread_local char current[CALLER_TOKEN_MAX + 1];
 static _Thread_local unsigned length;
 
@@ -65,6 +67,6 @@ void caller_set_authorization(const char *value)
     const char *pair = value ? behind(value, "Basic") : NULL;
     caller_set(token);
     /* Longer than that with any name before it is no token either way. */
-    if (pair && strlen(pair) <= 4u * CALLER_TOKEN_MAX)
+    if (pair && strlen(pair) <= PAIR_MAX)
         set_password(pair);
 }

@@ -140,7 +140,7 @@ static bool is_lesser(const struct entry *e, const struct entry *than)
 /* NULL: there is none; make: nor a place for it. */
 static struct entry *find_entry(struct hub_access *a, const unsigned char key[static 32], bool make)
 {
-    struct entry *set = &a->entries[(((unsigned)key[0] << 8 | key[1]) % SETS) * WAYS];
+    struct entry *set = &a->entries[(((size_t)key[0] << 8 | key[1]) % SETS) * WAYS];
     struct entry *lesser = NULL, *found = NULL;
     for (unsigned i = 0; i < WAYS && !found; i++) {
         if (set[i].used && memcmp(set[i].key, key, sizeof(set[i].key)) == 0)
