@@ -147,6 +147,7 @@ static enum MHD_Result refuse(struct request *q, const struct hub_at *at, const 
     strbuf_puts(&body, "}\n");
     size_t n = body.len;
     const char *json = body.data; /* the response's from here on */
+    const char *cache = q->cache;
     struct MHD_Response *r = reply_from_text(&body);
     if (r &&
         (!hub_reply_put(q, r, at) || !put_refusal(r, f) ||
@@ -155,6 +156,8 @@ static enum MHD_Result refuse(struct request *q, const struct hub_at *at, const 
         MHD_destroy_response(r);
         r = NULL;
     }
+    if (f->status != 404 && !*q->warning)
+        q->cache = cache; /* what failed was no hit */
     q->body_length = q->is_head ? 0 : n;
     return reply_known(q, f->status, r, json, n);
 }
