@@ -41,13 +41,16 @@ static int read_quantization(struct report *r, struct model_report *m, struct er
             continue;
         quantization_done(&m->quantization);
         memset(&m->quantization, 0, sizeof(m->quantization));
-        if (quantization_read(strbuf_str(&text), text.len, &m->quantization, NULL) < 0) {
+        struct error why = ERROR_INIT;
+        if (quantization_read(strbuf_str(&text), text.len, &m->quantization, &why) < 0) {
             quantization_done(&m->quantization);
             memset(&m->quantization, 0, sizeof(m->quantization));
+            if (why.code == ERR_TOO_LARGE)
+                snprintf(m->note, sizeof(m->note), "%s: %.100s: parameters are counted as stored",
+                         names[i], why.text);
         }
         if (i > 0)
             continue;
-        struct error why = ERROR_INIT;
         m->has_shape = shape_from_config(strbuf_str(&text), text.len, &m->shape, &why) == 0;
         if (!m->has_shape) {
             shape_done(&m->shape);

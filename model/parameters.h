@@ -35,6 +35,7 @@ struct quantization {
     size_t n_patterns;
     struct quantization_group *groups; /* owned */
     size_t n_groups;
+    size_t n_unsorted; /* entries of all lists but `ignored`: each tensor is held against them */
 };
 
 /* ERR_INVALID: no JSON object. ERR_TOO_LARGE: a list of more entries than any model has. A config

@@ -7,8 +7,9 @@
 #include "model/config_json.h"
 #include "model/parameters.h"
 
-/* Real lists have a few hundred entries. Each tensor is held against the unsorted ones. */
-#define LIST_MAX 4096u
+/* Real lists have a few hundred entries. Each tensor is held against the unsorted ones, of which
+ * there may be so many in all lists together. */
+#define UNSORTED_MAX 4096u
 #define SORTED_MAX 200000u
 #define GROUPS_MAX 1024u
 
@@ -53,11 +54,21 @@ static void list_free(char **list, size_t n)
     free(list);
 }
 
-static int read_list(const struct json *array, char ***list, size_t *n, struct error *err)
+static int unsorted_add(struct quantization *q, char ***list, size_t *n, const char *text,
+                        struct error *err)
+{
+    if (q->n_unsorted++ >= UNSORTED_MAX)
+        return err_set(err, ERR_TOO_LARGE, "quantization_config: lists of over %u modules",
+                       UNSORTED_MAX);
+    return list_add(list, n, UNSORTED_MAX, text, err);
+}
+
+static int read_list(const struct json *array, struct quantization *q, char ***list, size_t *n,
+                     struct error *err)
 {
     for (const struct json *j = json_is_array(array) ? json_first(array) : NULL; j;
          j = json_next(j))
-        if (json_str(j) && list_add(list, n, LIST_MAX, json_str(j), err) < 0)
+        if (json_str(j) && unsorted_add(q, list, n, json_str(j), err) < 0)
             return -1;
     return 0;
 }
@@ -78,7 +89,7 @@ static int read_ignored(const struct json *array, bool globs, struct quantizatio
         bool pattern = expression || (globs && text && strchr(text, '*'));
         if (!text)
             continue;
-        if (pattern ? list_add(&ret->patterns, &ret->n_patterns, LIST_MAX, text, err) < 0
+        if (pattern ? unsorted_add(ret, &ret->patterns, &ret->n_patterns, text, err) < 0
                     : list_add(&ret->ignored, &ret->n_ignored, SORTED_MAX, text, err) < 0)
             return -1;
     }
@@ -115,7 +126,7 @@ static int read_groups(const struct json *groups, struct quantization *ret, stru
             return -1;
         g->bits = small_number(json_get(j, "weights"), "num_bits");
         copy_lower(g->format, sizeof(g->format), json_str(json_get(j, "format")));
-        if (read_list(json_get(j, "targets"), &g->targets, &g->n_targets, err) < 0)
+        if (read_list(json_get(j, "targets"), ret, &g->targets, &g->n_targets, err) < 0)
             return -1;
     }
     return 0;
@@ -165,7 +176,8 @@ static int read_quantization_config(const struct json *root, const struct json *
     if (strcmp(ret->method, "mxfp4") == 0)
         ret->bits = 4;
     bool globs = strcmp(ret->method, "modelopt") == 0;
-    if (read_list(json_get(q, "modules_to_not_convert"), &ret->skipped, &ret->n_skipped, err) < 0 ||
+    if (read_list(json_get(q, "modules_to_not_convert"), ret, &ret->skipped, &ret->n_skipped, err) <
+            0 ||
         read_ignored(json_get(q, "ignore"), globs, ret, err) < 0)
         return -1;
     return read_groups(json_get(q, "config_groups"), ret, err);

@@ -249,6 +249,14 @@ class Configurations(base.Case):
                                                  text_ + "}").encode())
                 self.check("memory", path, status=2, err=err)
 
+    def test_lists_that_each_tensor_would_be_held_against(self):
+        self.file("model.safetensors", safetensors({"a": ("U8", [1], None)}))
+        self.file("config.json", {**base.MODEL_CONFIG, "quantization_config": {
+            "quant_method": "compressed-tensors", "ignore": [f"re:.*{i}" for i in range(5000)]}})
+        self.check("inspect", "model.safetensors", out=(
+            "  note    config.json: quantization_config: lists of over 4096 modules: parameters are "
+            "counted as stored\n", "  params  1: sum of the shapes\n"))
+
     def test_nesting(self):
         deep = {"model_type": "llama"}
         for _ in range(50):

@@ -284,6 +284,39 @@ Test(parameters, what_configurations_say)
     quantization_done(&q);
 }
 
+/* All lists together: each tensor is held against all of them. */
+static int read_many_groups(unsigned groups, unsigned targets, struct error *err)
+{
+    struct quantization q;
+    _cleanup_free_ char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    cr_assert(f);
+    fputs("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"ignore\":"
+          "[\"plain\",\"re:.*a\"],\"config_groups\":{",
+          f);
+    for (unsigned i = 0; i < groups; i++) {
+        fprintf(f, "%s\"g%u\":{\"targets\":[\"t\"", i ? "," : "", i);
+        for (unsigned j = 1; j < targets; j++)
+            fprintf(f, ",\"t%u\"", j);
+        fputs("]}", f);
+    }
+    fputs("}}}", f);
+    fclose(f);
+    int rc = quantization_read(text, len, &q, err);
+    quantization_done(&q);
+    return rc;
+}
+
+Test(parameters, lists_that_are_many_are_refused_together)
+{
+    struct error err = ERROR_INIT;
+    cr_expect_eq(read_many_groups(91, 45, &err), 0, "%s", err.text); /* 4,095, and an expression */
+    cr_expect_lt(read_many_groups(64, 64, &err), 0);
+    cr_expect_eq(err.code, ERR_TOO_LARGE);
+    cr_expect(strstr(err.text, "over 4096 modules"), "%s", err.text);
+}
+
 Test(parameters, a_list_without_end_is_refused)
 {
     struct quantization q;
