@@ -8,6 +8,9 @@
 
 enum MHD_Result base_serve(struct request *q)
 {
+    struct error err = ERROR_INIT;
+    if (request_check_login(q, &err) < 0)
+        return reply_error(q, RESOURCE_NONE, &err);
     struct strbuf body = STRBUF_INIT;
     strbuf_puts(&body, "{}");
     return reply_text(q, 200, "application/json", &body);

@@ -174,6 +174,10 @@ int request_may_pull(const struct request *q, struct error *err);
 bool request_may_pull_from(const struct request *q, const char *repository);
 /* Whether its name may be told, and nothing be asked for that. */
 bool request_may_see(const struct request *q, const char *repository);
+/* podman, skopeo and their like send a login to no registry whose /v2/ has not asked for one, and
+ * come without one all the same when they have none. docker is left alone: without a login it would
+ * not go on. ERR_UNAUTHORIZED: to be asked for. */
+int request_check_login(const struct request *q, struct error *err);
 /* The client lacks a token that would be forwarded, so that a challenge is of use to it. */
 bool request_is_challenged(const struct request *q, const struct error *err);
 

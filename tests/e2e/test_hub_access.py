@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import shutil
+import subprocess
 import sys
 import unittest
 
@@ -99,6 +101,32 @@ class Forwarded(RegistryCase):
         for headers in (basic(""), basic(OTHER_TOKEN), {"Authorization": "Basic ?"}, {}):
             status, _, body = self.wb.get("/v2/hf/org/private/manifests/main", headers)
             self.assertIn(status, (401, 404), body)
+        self.nothing_leaks()
+
+    def test_a_login_is_asked_for(self):
+        """Else podman and skopeo never send theirs; docker, without one, would pull nothing."""
+        self.serve()
+        for headers, wanted in (({}, 401), (bearer(TOKEN), 200), (basic("x"), 200),
+                                ({"User-Agent": "docker/27.0 go/1.22"}, 200),
+                                ({"User-Agent": "skopeo/1.9.3"}, 401)):
+            status, answer, _ = self.wb.get("/v2/", headers)
+            self.assertEqual(status, wanted, headers)
+            self.assertEqual(answer["WWW-Authenticate"],
+                             'Basic realm="weighbridge"' if wanted == 401 else None)
+        self.assertEqual(self.make_server(self.hub).get("/v2/")[0], 200, "nobody's token counts")
+
+    @unittest.skipUnless(shutil.which("skopeo"), "skopeo is not installed")
+    def test_skopeo(self):
+        self.serve()
+        for name, login, wanted in (("private", f"me:{TOKEN}", 0), ("public", None, 0),
+                                    ("private", None, 1), ("private", f"me:{OTHER_TOKEN}", 1)):
+            done = subprocess.run(
+                ["skopeo", "inspect", "--raw", "--tls-verify=false",
+                 *(["--creds", login] if login else []),
+                 f"docker://{self.wb.host}/hf/org/{name}:main"],
+                env={**os.environ, "HOME": self.wb.scratch}, capture_output=True, text=True,
+                timeout=60, check=False)
+            self.assertEqual(done.returncode, wanted, done.stderr)
         self.nothing_leaks()
 
     def test_gated(self):
