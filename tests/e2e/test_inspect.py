@@ -458,6 +458,25 @@ class Golden(Case):
         self.assertEqual((embed["shape"], embed["bytes"]), ([49152, 576], 56_623_104))
 
 
+    def test_pythia_14m(self):
+        e, vocabulary = 128, 50304
+        shapes = {"gpt_neox.embed_in.weight": [vocabulary, e], "embed_out.weight": [vocabulary, e],
+                  "gpt_neox.final_layer_norm.weight": [e], "gpt_neox.final_layer_norm.bias": [e]}
+        for i in range(6):
+            for name, shape in (
+                    ("input_layernorm", [e]), ("post_attention_layernorm", [e]),
+                    ("attention.query_key_value", [3 * e, e]), ("attention.dense", [e, e]),
+                    ("mlp.dense_h_to_4h", [4 * e, e]), ("mlp.dense_4h_to_h", [e, 4 * e])):
+                shapes[f"gpt_neox.layers.{i}.{name}.weight"] = shape
+                shapes[f"gpt_neox.layers.{i}.{name}.bias"] = shape[:1]
+        header = safetensors({n: ("F16", d, None) for n, d in shapes.items()}, data=False)
+        path = self.file("model.safetensors", header)
+        os.truncate(path, len(header) + 2 * 14_067_712)
+        self.assertEqual(self.model(path)["types"], [{
+            "name": "F16", "tensors": len(shapes), "elements": 14_067_712, "bytes": 28_135_424,
+            "bits_per_weight": 16}])
+
+
 class Folders(Case):
     def sharded(self, total=None):
         shards = {"m-00001-of-00002.safetensors": {"a": ("F32", [4], None),
@@ -611,6 +630,14 @@ class Urls(Case):
             self.assertEqual(report["requests"], len(server.asked))
             self.assertLess(len(server.asked), 8)
             self.assertLessEqual(report["bytes_read"], len(big))
+            ranges = [tuple(int(n) for n in asked.removeprefix("bytes=").split("-"))
+                      for _, asked in server.asked]
+        self.assertEqual(ranges[0], (0, 65535))
+        self.assertEqual([first for first, _ in ranges[1:]], [last + 1 for _, last in ranges[:-1]])
+        lengths = [last + 1 - first for first, last in ranges[:-1]]  # what is left is less
+        self.assertGreaterEqual(len(lengths), 2)
+        for before, after in zip(lengths, lengths[1:]):
+            self.assertGreaterEqual(after, 2 * before)
         self.assertEqual(report["models"][0]["totals"]["tensors"], 2)
 
     def test_a_server_that_ignores_ranges_is_refused(self):
