@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "storage/hub.h"
 #include "upstream/caller.h"
+#include "upstream/hub_private.h"
 
 /* Verdicts of so many (token, repository) pairs are kept. The place of one follows from its
  * SHA-256, so that a client with many tokens can only push out others that share its sets. */
@@ -400,7 +401,8 @@ int hub_access_check(struct hub_access *a, struct hub *h, const char *id,
                      enum hub_access_level level, const char *token, enum hub_missing *ret_missing,
                      struct error *err)
 {
-    struct check c = {.access = a, .hub = h, .id = id, .level = level, .token = token};
+    struct check c = {
+        .access = a, .hub = h, .id = hub_look_up_alias(h, id), .level = level, .token = token};
     if (!a->entries) {
         if (ret_missing)
             *ret_missing = HUB_MISSING_NONE;

@@ -38,12 +38,12 @@ enum hub_access_level {
     HUB_ACCESS_CONTENT,  /* its files; implies the metadata */
 };
 
-/* 0: this caller may. id: with its kind; token: NULL = the caller sent none. The refusals:
- * ERR_UNAUTHORIZED (no token, or none that the Hub knows), ERR_DENIED (gated), ERR_NOT_FOUND
- * (private to this token, or not there at all), with *ret_missing (may be NULL) for the Hub's own
- * code; without a token a missing repository is ERR_UNAUTHORIZED and HUB_MISSING_REPOSITORY, as the
- * Hub itself does not tell the two apart. Else the Hub's failure (ERR_UPSTREAM, ERR_TIMEOUT,
- * ERR_RATE_LIMITED, ...). h is asked through hub_as(). */
+/* 0: this caller may. id: with its kind, or an alias; token: NULL = the caller sent none. The
+ * refusals: ERR_UNAUTHORIZED (no token, or none that the Hub knows), ERR_DENIED (gated),
+ * ERR_NOT_FOUND (private to this token, or not there at all), with *ret_missing (may be NULL) for
+ * the Hub's own code; without a token a missing repository is ERR_UNAUTHORIZED and
+ * HUB_MISSING_REPOSITORY, as the Hub itself does not tell the two apart. Else the Hub's failure
+ * (ERR_UPSTREAM, ERR_TIMEOUT, ERR_RATE_LIMITED, ...). h is asked through hub_as(). */
 int hub_access_check(struct hub_access *a, struct hub *h, const char *id,
                      enum hub_access_level level, const char *token, enum hub_missing *ret_missing,
                      struct error *err);

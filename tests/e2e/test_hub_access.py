@@ -191,6 +191,17 @@ class Forwarded(RegistryCase):
             _, _, body = self.v2("_catalog", token)
             self.assertEqual(json.loads(body), {"repositories": []})
 
+    def test_other_names(self):
+        """An alias, and a name from before a renaming, are of the repository that they lead to."""
+        self.hub.add_repo("Org/New", FILES, private=True, tokens=[TOKEN], renamed_from=["Org/Old"])
+        self.serve(aliases={"org/alias": "Org/Private"})
+        for name in ("org/alias", "org/old", "org/new"):
+            self.pull(name, TOKEN)
+            for token in (None, OTHER_TOKEN):
+                with self.subTest(name=name, token=token):
+                    self.assertIn(self.v2(f"hf/{name}/manifests/main", token)[0], (401, 404))
+        self.nothing_leaks()
+
     def test_no_way_round_by_a_mount(self):
         self.serve()
         digest = self.pull("org/private", TOKEN)["model.safetensors"]["digest"]
