@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -276,6 +277,28 @@ class Shared(RegistryCase):
         layers = self.files_of("hf/org/model/manifests/main")
         self.assertEqual(len(self.small_requests()), fetched)
         self.assertEqual(layers["config.json"]["digest"], sha256(CONFIG))
+
+
+    def test_a_slow_hub(self):
+        """Clients give an answer ten seconds to begin, and take up one that pauses later on. The
+        Hub itself is given longer."""
+        self.wb = self.make_server(self.hub, tag_ttl="1h", stall_timeout="30s")
+        paths = ("README.md", "model.safetensors")
+        for path in paths:
+            self.head(f"/Org/Model/resolve/main/{path}")
+        hold = self.hub.hold("hub", kind="resolve,small")
+        began, connections = time.monotonic(), []
+        for path in paths:
+            connections.append(self.wb.connect())
+            connections[-1].request("GET", f"/Org/Model/resolve/main/{path}")
+        self.assertTrue(hold.wait_held(2))
+        for path, connection in zip(paths, connections):
+            answer = connection.getresponse()
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertEqual(answer.status, 200)
+            hold.release()
+            self.assertEqual(answer.read(), FILES[path])
+            connection.close()
 
 
 class Policies(RegistryCase):
