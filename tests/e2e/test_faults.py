@@ -278,6 +278,7 @@ class WrongBytes(FaultCase):
         self.hub.fault("cdn_flip", offset=1000, path=FILE)
         for _ in range(3):
             pull = Pull(self.wb, self.model.digest).finish()
+            self.assertEqual(pull.status, 200)
             self.assertFalse(pull.complete)
         self.recover()
 
