@@ -354,6 +354,72 @@ class Formulas(base.Case):
                       self.memory(base.MODEL_CONFIG, "--params", "8.03b"))
 
 
+def keys_of(document, found):
+    """All keys of objects, but those that are names of types."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            found.add(key)
+            if key != "as":
+                keys_of(value, found)
+    elif isinstance(document, list):
+        for value in document:
+            keys_of(value, found)
+    return found
+
+
+class Schemas(base.Case):
+    """Whoever reads the JSON goes by docs/inspect.md."""
+
+    def documented(self, document):
+        with open(os.path.join(ROOT, "docs", "inspect.md"), encoding="utf-8") as f:
+            words = f.read().partition("## The JSON")[2]
+        found = keys_of(document, set())
+        self.assertEqual([k for k in sorted(found) if f"`{k}`" not in words and
+                          f'"{k}"' not in words], [])
+        return found
+
+    def test_inspect(self):
+        for name in ("ok_torch.pt", "bad_os_global.pt"):
+            os.symlink(os.path.join(base.VECTORS, name), os.path.join(self.dir, name))
+        os.symlink(os.path.join(ROOT, "tests/unit/model/files/external.onnx"),
+                   os.path.join(self.dir, "m.onnx"))
+        self.file("m.gguf", llama_gguf())
+        self.file("bad.gguf", b"GGUF")
+        self.file("x.engine", b"x")
+        self.file("s/a.safetensors", safetensors({"a": ("U8", [1], None)}, {"k": "v"}))
+        self.file("s/m.safetensors.index.json",
+                  {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}})
+        self.file("s/config.json", {**base.MODEL_CONFIG, "quantization_config": {
+            "quant_method": "gptq", "bits": 4}, "num_experts": 8, "num_experts_per_tok": 2})
+        self.file("t/adapter.safetensors", safetensors({"a": ("U8", [1], None)}))
+        self.file("t/config.json", b"{")
+        done = self.run_it("inspect", ".", "nope.gguf", "--tensors", "--metadata", "--peek", "norm",
+                           "--chat-template", "--json")
+        found = self.documented(json.loads(done.out))
+        for key in ("error", "code", "unread", "findings", "pickle", "onnx", "model", "no_model",
+                    "quantization", "adapter", "experts", "peek", "chat_templates", "metadata"):
+            self.assertIn(key, found)
+
+    def test_memory(self):
+        for config, args in ((Formulas.V4, ()), (base.MODEL_CONFIG, ("--params", "1e9",
+                                                                     "--gpu-gib", "80"))):
+            path = self.file("config.json", config)
+            done = self.run_it("memory", path, "--json", *args)
+            self.documented(json.loads(done.out))
+        self.file("m.safetensors", safetensors({"a": ("U8", [1], None)}))
+        os.remove(path)
+        found = self.documented(json.loads(self.run_it("memory", "m.safetensors", "--json").out))
+        self.assertIn("no_kv_cache", found)
+
+    def test_digest(self):
+        path = self.file("f", b"x")
+        done = self.run_it("digest", path, "--expect", "0" * 64, "--json")
+        with open(os.path.join(ROOT, "docs", "inspect.md"), encoding="utf-8") as f:
+            words = f.read()
+        for key in keys_of(json.loads(done.out), set()):
+            self.assertIn(f'"{key}"', words)
+
+
 class Indexes(base.Case):
     def test_names_that_lead_elsewhere(self):
         self.file("i/a.safetensors", safetensors({"a": ("U8", [1], None)}))
