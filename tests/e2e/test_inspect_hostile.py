@@ -393,6 +393,7 @@ class Schemas(base.Case):
             "quant_method": "gptq", "bits": 4}, "num_experts": 8, "num_experts_per_tok": 2})
         self.file("t/adapter.safetensors", safetensors({"a": ("U8", [1], None)}))
         self.file("t/config.json", b"{")
+        self.file("t/adapter_config.json", {"peft_type": "LORA", "r": 8})
         done = self.run_it("inspect", ".", "nope.gguf", "--tensors", "--metadata", "--peek", "norm",
                            "--chat-template", "--json")
         found = self.documented(json.loads(done.out))
