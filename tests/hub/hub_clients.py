@@ -19,7 +19,7 @@ PYTHON_VERSIONS = ("newest", "0.36.2", "0.30.2", "0.24.7")
 REQUIREMENTS = {
     "newest": ("huggingface_hub", "hf_xet"),
     "0.36.2": ("huggingface_hub==0.36.2", "hf_xet", "hf_transfer"),
-    "0.30.2": ("huggingface_hub[hf_xet]==0.30.2", "hf_transfer"),
+    "0.30.2": ("huggingface_hub==0.30.2", "hf_xet", "hf_transfer"),
     "0.24.7": ("huggingface_hub==0.24.7", "hf_transfer"),
     "transformers": ("transformers", "hf_xet"),  # with the huggingface_hub that it wants
 }
