@@ -15,7 +15,7 @@ import yaml
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import ROOT, EndToEnd, binary  # noqa: E402
+from harness import ROOT, EndToEnd, binary, safetensors_file  # noqa: E402
 
 FOLDER = Path(ROOT, "docs", "kubernetes")
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -104,7 +104,8 @@ class Configured(EndToEnd):
     def setUp(self):
         self.hub = self.make_hub(xet=True)
         self.repo = self.hub.add_repo("Qwen/Qwen3-8B", {
-            "config.json": b'{"model_type": "qwen3"}', "model.bin": b"\x80\x02." * 9})
+            "config.json": b'{"model_type": "qwen3"}', "model.bin": b"\x80\x02." * 9,
+            "model.safetensors": safetensors_file({"w": ("F32", [2, 2])})})
         self.hub.add_repo("Other/Model", {"config.json": b"{}"})
         self.commit = self.repo.branches["main"]
 
