@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/cli.h"
 #include "cli/escape.h"
@@ -43,11 +44,27 @@ static bool names(const char *message, const char *text)
     return false;
 }
 
+/* Without what may be secret in a URL: a login before the host, a signature in the query. */
+static void put_shown(struct strbuf *to, const char *text)
+{
+    const char *scheme = strstr(text, "://");
+    const char *rest = scheme ? scheme + 3 : text;
+    const char *login = scheme ? rest + strcspn(rest, "@/?#") : NULL;
+    if (login && *login == '@') {
+        strbuf_put(to, text, (size_t)(rest - text));
+        rest = login + 1;
+    } else {
+        rest = text;
+    }
+    strbuf_put(to, rest, strncasecmp(text, "http", 4) == 0 ? strcspn(rest, "?") : strlen(rest));
+}
+
 int source_failed(const char *text, const struct error *err)
 {
-    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT;
-    if (!names(err->text, text)) {
-        put_plain(&b, text, strlen(text));
+    _cleanup_strbuf_ struct strbuf b = STRBUF_INIT, shown = STRBUF_INIT;
+    put_shown(&shown, text);
+    if (!names(err->text, strbuf_str(&shown))) {
+        put_plain(&b, strbuf_str(&shown), shown.len);
         strbuf_puts(&b, ": ");
     }
     put_plain(&b, err->text, strlen(err->text));

@@ -8,7 +8,10 @@
 #include "cli/source_private.h"
 
 #define REDIRECTS 5u
-#define RETRIES 4u /* in a row, without a byte in between */
+#define RETRIES 4u /* in a row, without getting on in between */
+/* Fewer bytes an answer, and the rest of them is not waited for: a header of megabytes would be
+ * hundreds of thousands of requests. */
+#define PROGRESS_MIN 4096u
 
 void web_file_done(struct web_file *w)
 {
@@ -260,7 +263,7 @@ int web_file_read(struct web_file *w, uint64_t first, size_t len, struct strbuf 
         enum outcome outcome = read_once(&x, &why);
         if (outcome == OUT_DONE)
             return 0;
-        failures = x.at > before ? 0 : failures + 1;
+        failures = x.at - before >= PROGRESS_MIN ? 0 : failures + 1;
         if (outcome == OUT_FAILED || failures > RETRIES ||
             http_pool_backoff(w->pool, failures, why.retry_after, NULL, &why) < 0) {
             if (err)

@@ -95,6 +95,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, files, ranges=True, etags=None):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.ranges, self.etags, self.asked = files, ranges, etags, []
+        self.most = None  # bytes of one answer
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.thread = threading.Thread(target=self.serve_forever)
 
@@ -130,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
                 status, extra, body = 416, f"bytes */{len(body)}", b""
             else:
                 whole = len(body)
-                body = body[first:last + 1]
+                body = body[first:last + 1][:self.server.most]
                 status, extra = 206, f"bytes {first}-{first + len(body) - 1}/{whole}"
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -646,6 +647,25 @@ class Urls(Case):
                        err="answered 200 to a Range request; download the file and inspect it "
                            "locally")
             self.assertEqual(len(server.asked), 1)
+
+    def test_a_server_that_gives_a_little_at_a_time(self):
+        """Pieces are fine; drops are not waited for."""
+        for most, status in ((20_000, 0), (100, 1)):
+            with self.subTest(most), Server({"/m.gguf": llama_gguf(words=8000)}) as server:
+                server.most = most
+                self.check("inspect", server.url + "/m.gguf", status=status,
+                           err="bytes of an answer are missing" if status else "")
+                self.assertLess(len(server.asked), 20)
+
+    def test_what_may_be_secret_in_a_url_is_not_shown(self):
+        with Server({}) as server:
+            host = server.url.partition("://")[2]
+            for url in (f"http://me:hunter2@{host}/m.gguf", f"{server.url}/m.gguf?sig=hunter2",
+                        f"http://me:hunter2@{host}/m.gguf?sig=hunter2"):
+                done = self.run_it("inspect", url)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"http://{host}/m.gguf", done.err)
+                self.assertNotIn("hunter2", done.err)
 
     def test_a_file_that_changes(self):
         with Server({"/m.gguf": llama_gguf(words=60000)}, etags=['"1"', '"2"', '"3"']) as server:
