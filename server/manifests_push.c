@@ -293,8 +293,7 @@ static enum MHD_Result reply_created(struct request *q, const struct push *p,
 static bool mount_absent(const struct request *q, const struct digest_list *absent)
 {
     char from[REPOSITORY_MAX + 1];
-    bool ok = absent->n > 0 && names_default(q, from) &&
-              request_may_pull_from(q, from);
+    bool ok = absent->n > 0 && names_default(q, from) && request_may_pull_from(q, from);
     for (size_t i = 0; ok && i < absent->n; i++)
         ok = store_blob_mount(q->server->store, q->route.ref.repository, &absent->items[i], from,
                               NULL) == 1;

@@ -86,8 +86,8 @@ int hub_files_and_folders(struct hub *h, const char *id, const char *commit,
                           struct commit_files *ret, struct strbuf *folders, struct error *err);
 
 /* What a HEAD of the resolve route says of a file at a revision, in one request for an LFS file and
- * two for another one. ERR_NOT_FOUND with HUB_MISSING_ENTRY: ret has the id and the commit, which is
- * "" when the Hub did not say of which one it speaks: then that is true for this moment alone. */
+ * two for another one. ERR_NOT_FOUND with HUB_MISSING_ENTRY: ret has the id and the commit, which
+ * is "" when the Hub did not say of which one it speaks: then it is true for this moment alone. */
 struct hub_head {
     char id[REPOSITORY_MAX + 1]; /* the Hub's own spelling, with its kind */
     char commit[41];
