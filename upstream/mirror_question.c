@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "upstream/blame.h"
 #include "upstream/loop.h"
 #include "upstream/mirror_private.h"
 
 #define CIRCLE_PATIENCE_MS 10000u
+#define QUESTION_STACK (1u << 20)
 
 struct flight {
     struct flight *next;
@@ -180,14 +182,7 @@ static void *thread_main(void *arg)
 /* Under the lock; false when it could not be started. The thread is a user of the flight. */
 static bool start_thread(struct flights *f, struct flight *x)
 {
-    pthread_attr_t attr;
-    pthread_t thread;
-    if (pthread_attr_init(&attr))
-        return false;
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, 1u << 20);
-    bool started = pthread_create(&thread, &attr, thread_main, x) == 0;
-    pthread_attr_destroy(&attr);
+    bool started = thread_detached(thread_main, x, QUESTION_STACK) == 0;
     x->users += started;
     f->threads += started;
     return started;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "upstream/blame.h"
 #include "upstream/callers.h"
 #include "upstream/transfer.h"
@@ -428,20 +429,6 @@ static int find_or_wait(struct smalls *t, const struct small_source *from, struc
     }
 }
 
-static int start_thread(struct small *x)
-{
-    pthread_attr_t attr;
-    pthread_t thread;
-    int rc = pthread_attr_init(&attr);
-    if (rc)
-        return rc;
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, SMALL_STACK);
-    rc = pthread_create(&thread, &attr, thread_main, x);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
-
 /* Under t->lock. */
 static struct small *start(struct smalls *t, const struct small_source *from, struct error *err)
 {
@@ -450,7 +437,7 @@ static struct small *start(struct smalls *t, const struct small_source *from, st
         return NULL;
     callers_add(&x->callers, from->token);
     x->refs = 2; /* the thread's, and the reader's */
-    if (start_thread(x)) {
+    if (thread_detached(thread_main, x, SMALL_STACK)) {
         err_set(err, ERR_NOMEM, "no thread could be started for a file");
         small_free(x);
         return NULL;

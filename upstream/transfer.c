@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "upstream/blame.h"
 #include "upstream/transfer_private.h"
 
@@ -315,20 +316,6 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-int transfer_thread(void *(*body)(void *), void *arg)
-{
-    pthread_attr_t attr;
-    pthread_t thread;
-    int rc = pthread_attr_init(&attr);
-    if (rc)
-        return rc;
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, TRANSFER_STACK);
-    rc = pthread_create(&thread, &attr, body, arg);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
-
 struct transfer *transfer_start(struct transfers *t, const struct digest *d, uint64_t size,
                                 struct transfer_source *source, struct error *err)
 {
@@ -337,7 +324,7 @@ struct transfer *transfer_start(struct transfers *t, const struct digest *d, uin
         return NULL;
     x->source = *source;
     *source = (struct transfer_source){0};
-    int failed = transfer_thread(thread_main, x);
+    int failed = thread_detached(thread_main, x, TRANSFER_STACK);
     if (failed) {
         destroy(x);
         errno = failed;

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "upstream/transfer_private.h"
 
 #define WORTH_LEFT (64ull << 20) /* less is done before it would pay */
@@ -32,7 +33,7 @@
 /* Under x->lock. The thread has the transfer for as long as it is counted. */
 static bool start_thread(struct transfer *x, unsigned *kind, void *(*run)(void *))
 {
-    if (transfer_thread(run, x) != 0)
+    if (thread_detached(run, x, TRANSFER_STACK) != 0)
         return false;
     x->threads++;
     ++*kind;

@@ -188,8 +188,6 @@ int transfer_note_lent(struct transfer *x, struct error *err);
 void transfer_cancel(struct transfer *x);
 /* Waits until it has a place among the running ones, or a reader wants something at once. */
 int transfer_take_slot(struct transfer *x, struct error *err);
-/* A detached thread with a small stack. 0 or an errno. */
-int transfer_thread(void *(*body)(void *), void *arg);
 
 /* ---- transfer_fill.c ------------------------------------------------------------------------- */
 
