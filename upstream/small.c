@@ -232,6 +232,25 @@ static int keep(struct small *x, struct blob **ret, struct error *err)
     return rc > 0 ? 0 : rc < 0 ? -1 : err_set(err, ERR_IO, "%s is gone at once", x->path);
 }
 
+/* Whether it is there already: another fetch of it may have ended since this one's reader looked.
+ */
+static bool find_kept(struct small *x, struct blob **ret)
+{
+    struct store *s = x->table->store;
+    struct blob *blob = NULL;
+    struct digest d;
+    if (store_hub_object_get(s, prefix_of(x), x->id, x->file.git_oid, &d, NULL) <= 0 ||
+        store_blob_open(s, &d, &blob, NULL) <= 0)
+        return false;
+    if (blob_size(blob) != size_of(x) ||
+        store_hub_keep(s, prefix_of(x), x->id, x->commit, &d, NULL) < 0) {
+        blob_close(blob);
+        return false;
+    }
+    *ret = blob;
+    return true;
+}
+
 /* ---- its end --------------------------------------------------------------------------------- */
 
 static void let_go_of_memory(struct smalls *t, uint64_t size)
@@ -278,12 +297,13 @@ static void run(struct small *x, struct error *why)
 {
     struct smalls *t = x->table;
     struct blob *blob = NULL;
-    bool right = (size_of(x) == 0 || receive(x, why) == 0) && verify(x, why) == 0;
+    bool kept = find_kept(x, &blob);
+    bool right = kept || ((size_of(x) == 0 || receive(x, why) == 0) && verify(x, why) == 0);
     if (!right) {
         upstream_blame(why, prefix_of(x));
         atomic_fetch_add(&t->failed, 1);
         atomic_fetch_add(&t->mismatches, why->code == ERR_DIGEST_MISMATCH);
-    } else if (keep(x, &blob, why) < 0) {
+    } else if (!kept && keep(x, &blob, why) < 0) {
         atomic_fetch_add(&t->uncached, 1);
     }
     unlist(x); /* who comes from here on finds it kept, or starts afresh */

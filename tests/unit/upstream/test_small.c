@@ -393,6 +393,22 @@ Test(small, one_fetch_serves_all)
         cr_assert(readers[i].right);
     }
     small_unref(first);
-    cr_assert_eq(script_count(w.s), stats_of(&w).started);
+    cr_assert_eq(script_count(w.s), 1);
+    world_free(&w);
+}
+
+Test(small, what_is_kept_meanwhile_is_not_fetched_again)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    serve(&w, SIZE, SIZE, SCRIPT_KEEP);
+    struct small *x = join(&w);
+    is_right(&w, x);
+    cr_assert_eq(small_wait_kept(x, CLOCK_FOREVER, &w.err), 1);
+    small_unref(x);
+    x = join(&w); /* of a reader who looked before that */
+    is_right(&w, x);
+    small_unref(x);
+    cr_assert_eq(script_count(w.s), 1);
     world_free(&w);
 }
