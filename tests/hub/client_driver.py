@@ -5,6 +5,7 @@ Prints one JSON line; with files, {path: sha256}. With "-" for it, each line of 
 one, and what went wrong is {"error": [what was raised, and its causes]}.
 """
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -85,6 +86,16 @@ def do_safetensors(asked, api):
             "tensors": sorted(said.weight_map)}
 
 
+def do_snapshots(asked):
+    """As many at once, each with a cache of its own: what differs among them, once each."""
+    def one(i):
+        return hashes(hf.snapshot_download(asked["repo"], token=False, max_workers=2,
+                                           cache_dir=f"{asked['folder']}/{i}"))
+    with concurrent.futures.ThreadPoolExecutor(asked["count"]) as pool:
+        got = list(pool.map(one, range(asked["count"])))
+    return [json.loads(text) for text in {json.dumps(files, sort_keys=True) for files in got}]
+
+
 def perform(asked):
     repo, revision, do = asked["repo"], asked.get("revision"), asked["do"]
     token = asked.get("token", False)
@@ -98,6 +109,8 @@ def perform(asked):
         return {f: sha256(hf.hf_hub_download(repo, f, **more)) for f in asked["files"]}
     if do == "local-dir":
         return hashes(hf.snapshot_download(repo, local_dir=asked["folder"], **more))
+    if do == "snapshots":
+        return do_snapshots(asked)
     if do == "api":
         return do_api(asked, hf.HfApi(token=token))
     if do == "errors":
