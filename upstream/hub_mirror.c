@@ -112,12 +112,58 @@ static int check_policy(struct hub_look *l, const char *repository, struct error
     return -1;
 }
 
+/* The rules for what the name means: another name, from before it was renamed or of our own, is no
+ * way round. */
+static int check_meaning(struct hub_look *l, struct error *err)
+{
+    if (config_access_allows(l->m->all, l->repository, ACCESS_PULL))
+        return check_policy(l, l->repository, err);
+    l->at->refused = HUB_REFUSED_POLICY;
+    return err_set(err, ERR_DENIED,
+                   "no \"access\" rule of this server lets anonymous clients pull \"%s\"",
+                   l->repository);
+}
+
+static bool is_name_byte(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           c == '-';
+}
+
+/* Puts the name that was asked for in the place of what it means. */
+static void rename_in(struct error *err, const char *id, const char *name)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    const char *rest = err->text;
+    size_t n = strlen(id);
+    for (const char *p = strstr(rest, id); p; p = strstr(p + n, id)) {
+        if (p == err->text || p[-1] != '/' || is_name_byte(p[n]))
+            continue; /* part of something else */
+        strbuf_put(&text, rest, (size_t)(p - rest));
+        strbuf_puts(&text, name);
+        rest = p + n;
+    }
+    strbuf_puts(&text, rest);
+    snprintf(err->text, sizeof(err->text), "%s",
+             strbuf_failed(&text) ? "this caller may not read it" : strbuf_str(&text));
+}
+
+/* Whoever may not have it is told nothing of it: not what the name means, either. */
+static void tell_nothing(struct hub_look *l, struct error *err)
+{
+    *l->at->commit = '\0';
+    *l->at->warning = '\0';
+    if (err && strcmp(l->id, l->name) != 0)
+        rename_in(err, l->id, l->name);
+}
+
 static int check_access(struct hub_look *l, struct error *err)
 {
     enum hub_missing missing = HUB_MISSING_NONE;
     if (!l->forward ||
         hub_access_check(l->m->access, l->m->hub, l->id, l->level, l->token, &missing, err) == 0)
         return 0;
+    tell_nothing(l, err);
     return hub_look_refuse(l, missing);
 }
 
@@ -129,13 +175,18 @@ int hub_look_set_id(struct hub_look *l, const char *id, struct error *err)
     if (l->id != id)
         snprintf(l->id, sizeof(l->id), "%s", id);
     l->knows_id = true;
+    if (check_access(l, err) < 0)
+        return -1;
     tell_id(l);
     if (!repository_of(l->m, l->id, l->repository))
         return err_set(err, ERR_INVALID, "the name %s is too long for %s", l->id,
                        l->m->config->prefix);
-    if (strcmp(l->repository, l->asked_as) != 0 && check_policy(l, l->repository, err) < 0)
-        return -1;
-    return check_access(l, err);
+    return strcmp(l->repository, l->asked_as) == 0 ? 0 : check_meaning(l, err);
+}
+
+int hub_look_is_id(struct hub_look *l, struct error *err)
+{
+    return l->knows_id ? 0 : hub_look_set_id(l, l->id, err);
 }
 
 const char *hub_format_word(const char *path)
@@ -232,6 +283,14 @@ static int read_words(struct hub_look *l, const struct hub_query *q, bool with_r
     return hub_look_refuse(l, HUB_MISSING_REVISION);
 }
 
+/* What this name meant is refused, and it was asked about a while ago: by now it may be the name of
+ * a repository that the caller may have. */
+static bool is_perhaps_another(const struct hub_look *l)
+{
+    return !l->m->offline && !l->name_is_fresh && strcmp(l->id, l->name) != 0 &&
+           (l->at->refused == HUB_REFUSED_REPOSITORY || l->at->refused == HUB_REFUSED_POLICY);
+}
+
 int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_revision,
                    enum hub_access_level level, struct hub_look *ret, struct hub_at *at,
                    struct error *err)
@@ -250,7 +309,17 @@ int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_re
     int found = find_id(ret, id, err);
     if (found <= 0)
         return found;
-    return hub_look_set_id(ret, id, err);
+    int rc = hub_look_set_id(ret, id, err);
+    if (rc == 0 || !is_perhaps_another(ret))
+        return rc;
+    ret->knows_id = false;
+    at->refused = HUB_REFUSED_NOT;
+    strcpy(ret->id, ret->name);
+    strcpy(ret->repository, ret->asked_as);
+    snprintf(at->id, sizeof(at->id), "%s", q->name);
+    if (err)
+        *err = ERROR_INIT;
+    return 0;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -474,5 +543,6 @@ int hub_mirror_may_pull(struct hub_mirror *m, const char *repository, const char
     int found = find_id(&l, id, err);
     if (found)
         return found < 0 ? -1 : hub_look_set_id(&l, id, err);
-    return check_access(&l, err);
+    const char *alias = hub_look_up_alias(m->hub, l.name);
+    return alias == l.name ? check_access(&l, err) : hub_look_set_id(&l, alias, err);
 }

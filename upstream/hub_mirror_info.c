@@ -188,7 +188,7 @@ static int need_id(struct hub_look *l, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
     if (l->knows_id || l->m->offline)
-        return 0;
+        return hub_look_is_id(l, err);
     struct hub_task t = hub_look_task(l, HUB_TASK_INFO, "main");
     if (hub_look_ask(l, &t, false, &x, err) < 0)
         return -1;

@@ -149,10 +149,9 @@ static int ask_for_commit(struct hub_look *l, const char *path, struct hub_fligh
     return 0;
 }
 
-int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
-                    struct error *err)
+static int find_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
+                       struct error *err)
 {
-    *ret = NULL;
     if (l->is_commit) {
         int known = 1;
         memcpy(l->at->commit, l->revision, 41);
@@ -166,6 +165,18 @@ int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **re
         return ask_for_commit(l, path, ret, err);
     memcpy(l->at->commit, l->pin.commit, sizeof(l->pin.commit));
     return 0;
+}
+
+/* What is stored may have been asked for by another name: then this one is an id that nobody has
+ * been checked for yet. */
+int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
+                    struct error *err)
+{
+    *ret = NULL;
+    if (find_commit(l, path, ret, err) == 0)
+        return hub_look_is_id(l, err);
+    l->at->commit[0] = '\0'; /* asked for, and not found */
+    return -1;
 }
 
 int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct hub_at *at,

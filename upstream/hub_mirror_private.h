@@ -194,6 +194,9 @@ int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_re
                    struct error *err);
 /* The id is this one; asks its policies. */
 int hub_look_set_id(struct hub_look *l, const char *id, struct error *err);
+/* Where no id is known, the name is one from here on: what is stored under it is for those alone who
+ * may have that repository. */
+int hub_look_is_id(struct hub_look *l, struct error *err);
 /* ERR_DENIED: a policy hides the file. */
 int hub_look_check_file(const struct hub_look *l, const char *path, uint64_t size,
                         struct error *err);

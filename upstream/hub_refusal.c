@@ -75,6 +75,12 @@ static int unauthorized(struct hub *h, const struct hub_question *q, const struc
     if (token && (strcasestr(said.text, "invalid credentials") ||
                   strcasestr(said.text, "invalid username or password")))
         *ret_missing = HUB_MISSING_TOKEN;
+    /* The same words whatever was asked for. */
+    if (h->how.has_token && *ret_missing == HUB_MISSING_TOKEN)
+        return err_set(err, ERR_UNAUTHORIZED,
+                       "%s: the token that the client sent was refused: the Hub does not know it "
+                       "(" HOW_TO_LOG_IN ")",
+                       h->config->prefix);
     if (h->how.has_token)
         return err_set(err, ERR_UNAUTHORIZED, "%.600s; %s (" HOW_TO_LOG_IN ")", said.text,
                        token ? "the token that the client sent was refused"
