@@ -160,6 +160,17 @@ static struct entry *find_entry(struct hub_access *a, const unsigned char key[st
     return found;
 }
 
+static void make_key(const char *token, const char *id, unsigned char ret[static 32])
+{
+    char text[CALLER_TOKEN_MAX + REPOSITORY_MAX + 8];
+    struct digest d = {0};
+    int n = snprintf(text, sizeof(text), "%c%s %s", token ? '+' : '-', token ? token : "", id);
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
+    digest_of(DIGEST_SHA256, text, len, &d, NULL);
+    explicit_bzero(text, sizeof(text));
+    memcpy(ret, d.raw, 32);
+}
+
 static uint64_t age_s(const struct verdict *v)
 {
     return (clock_monotonic_ms() - v->at_ms) / 1000;
@@ -246,13 +257,41 @@ static bool is_public(const struct check *c, uint64_t refused_at_s)
            is_false(info, "private") && is_false(info, "gated");
 }
 
+static bool is_kept_back(enum hub_missing missing)
+{
+    return missing == HUB_MISSING_REPOSITORY || missing == HUB_MISSING_GATED;
+}
+
+/* The Hub keeps it back from somebody, so it is not for everybody any more. */
+static void note_hidden(const struct check *c, enum hub_missing missing)
+{
+    static const char hidden[] = "{\"private\":true,\"gated\":true}";
+    if (is_kept_back(missing) && is_public(c, 0))
+        store_hub_document_put(c->access->store, c->access->config->prefix, c->id, "", "info",
+                               hidden, strlen(hidden), NULL);
+}
+
+/* Nor for who sends no token. Under the lock. */
+static void forget_nobody(const struct check *c, enum hub_missing missing)
+{
+    unsigned char key[32];
+    if (!is_kept_back(missing))
+        return;
+    make_key(NULL, c->id, key);
+    struct entry *e = find_entry(c->access, key, false);
+    for (unsigned i = 0; e && i < LEVELS; i++)
+        if (e->verdicts[i].answer == ANSWER_YES &&
+            (missing == HUB_MISSING_REPOSITORY || i == HUB_ACCESS_CONTENT))
+            e->verdicts[i].answer = ANSWER_NONE;
+}
+
 /* Whether what is known would do for now. */
 static bool has_fallback(const struct check *c)
 {
     uint64_t refused_at_s = 0;
     pthread_mutex_lock(&c->access->lock);
     const struct entry *e = find_entry(c->access, c->key, false);
-    bool yes = e && has_yes(e, c->level, ACCESS_STALE_S);
+    bool yes = e && has_yes(e, c->level, ACCESS_STALE_S) && (*c->id || e->who);
     if (e && e->verdicts[c->level].answer == ANSWER_NO)
         refused_at_s = e->verdicts[c->level].at_s;
     pthread_mutex_unlock(&c->access->lock);
@@ -266,17 +305,6 @@ static bool is_out_of_reach(const struct error *err)
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
-
-static void make_key(const char *token, const char *id, unsigned char ret[static 32])
-{
-    char text[CALLER_TOKEN_MAX + REPOSITORY_MAX + 8];
-    struct digest d = {0};
-    int n = snprintf(text, sizeof(text), "%c%s %s", token ? '+' : '-', token ? token : "", id);
-    size_t len = n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1;
-    digest_of(DIGEST_SHA256, text, len, &d, NULL);
-    explicit_bzero(text, sizeof(text));
-    memcpy(ret, d.raw, 32);
-}
 
 static int ask_hub(const struct check *c, struct hub *as, struct question *q)
 {
@@ -314,6 +342,10 @@ static void ask(const struct check *c, struct question *q)
                      "that everybody may",
                      u->prefix, c->id);
     }
+    if (q->rc < 0)
+        note_hidden(c, q->missing);
+    if (q->rc < 0 && c->access->is_offline)
+        q->error.code = ERR_DENIED; /* nor does it pass by itself */
     /* The Hub does not tell the two apart either. */
     if (q->rc < 0 && !c->token && q->missing == HUB_MISSING_REPOSITORY)
         q->error.code = ERR_UNAUTHORIZED;
@@ -345,6 +377,8 @@ static void lead(const struct check *c, struct question *q)
     pthread_mutex_lock(&a->lock);
     struct entry *e = find_entry(a, c->key, false); /* busy ones stay */
     q->done = true;
+    if (q->rc < 0)
+        forget_nobody(c, q->missing);
     if (e && e->running[c->level] == q) {
         e->running[c->level] = NULL;
         if (q->rc <= 0)
@@ -352,6 +386,8 @@ static void lead(const struct check *c, struct question *q)
         if (q->rc == 0 && !*c->id) {
             free(e->who);
             e->who = strdup(strbuf_str(&q->text));
+        } else if (q->rc > 0 && e->who) {
+            strbuf_puts(&q->text, e->who); /* as it was */
         }
     }
     pthread_cond_broadcast(&a->answered);

@@ -8,7 +8,8 @@
  * (down, limiting, offline by configuration), the same caller's last positive verdict counts for
  * ACCESS_STALE_S, and everybody may have a repository of which the store has the Hub's word that it
  * is neither private nor gated: the document "info" of the repository as such (storage/hub.h),
- * unless the Hub has refused this caller since. Tokens are in no text.
+ * unless the Hub has refused this caller since, or has kept the repository back from anybody at
+ * all. Tokens are in no text.
  *
  * With `credentials: own` the answer is always yes. Thread-safe; blocks within the Hub's limits.
  */

@@ -125,9 +125,13 @@ static void keep_openness(const struct asking *a, const struct strbuf *info)
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
     if (!hub_access_is_forward(a->m->access))
         return;
-    strbuf_printf(&text, "{\"private\":%s,\"gated\":%s}",
-                  hub_json_is_set(strbuf_str(info), info->len, "private") ? "true" : "false",
-                  hub_json_is_set(strbuf_str(info), info->len, "gated") ? "true" : "false");
+    /* Spaces are never gated. */
+    bool is_private = !hub_json_is_false(strbuf_str(info), info->len, "private");
+    bool is_gated = hub_id_kind(a->r->id, NULL) == HUB_SPACE
+                        ? hub_json_is_set(strbuf_str(info), info->len, "gated")
+                        : !hub_json_is_false(strbuf_str(info), info->len, "gated");
+    strbuf_printf(&text, "{\"private\":%s,\"gated\":%s}", is_private ? "true" : "false",
+                  is_gated ? "true" : "false");
     if (!strbuf_failed(&text))
         keep_document(a, "", "info", &text);
     hub_access_allowed(a->m->access, a->r->id, HUB_ACCESS_METADATA, a->t->token);
@@ -223,8 +227,11 @@ static int run_file(const struct asking *a)
     keep_document(a, head.commit, hub_what_file(a->t->path, what), &text);
     if (strcmp(a->t->revision, head.commit) != 0) /* the commit as such is known from now on */
         store_hub_pin_put(a->m->store, prefix_of(a), NULL, r->id, head.commit, head.commit, NULL);
+    /* The Hub may show a file of a gated repository to everybody, or say of one that it is not
+     * there: the weights are what nobody gets without a right to all of it. */
     if (a->t->forward)
-        hub_access_allowed(a->m->access, r->id, HUB_ACCESS_CONTENT, a->t->token);
+        hub_access_allowed(a->m->access, r->id,
+                           head.has_lfs ? HUB_ACCESS_CONTENT : HUB_ACCESS_METADATA, a->t->token);
     keep_pin(a);
     r->has_file = strcmp(r->commit, head.commit) == 0;
     return 0;

@@ -299,14 +299,27 @@ int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, voi
     return 0;
 }
 
-bool hub_json_is_set(const char *json, size_t len, const char *key)
+/* Its text is NULL when there is none. */
+static struct part member(const char *json, size_t len, const char *key)
 {
     struct json_scan s;
     struct part value = {0};
     if (start(&s, "the object", json, len, NULL) < 0 ||
         read_object(&s, &key, &value, 1, NULL, NULL) < 0)
-        return false;
+        return (struct part){0};
+    return value;
+}
+
+bool hub_json_is_set(const char *json, size_t len, const char *key)
+{
+    struct part value = member(json, len, key);
     return value.text && !is_word(&value, "false") && !is_word(&value, "null");
+}
+
+bool hub_json_is_false(const char *json, size_t len, const char *key)
+{
+    struct part value = member(json, len, key);
+    return value.text && is_word(&value, "false");
 }
 
 /* ---- refs ------------------------------------------------------------------------------------ */

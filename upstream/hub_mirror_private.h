@@ -276,5 +276,7 @@ int hub_json_refs(const char *json, size_t len, hub_json_pinned pinned, void *ct
 int hub_json_ref(const char *json, size_t len, const char *revision, char commit[static 41]);
 /* A member of an object that is true or not false and not null. */
 bool hub_json_is_set(const char *json, size_t len, const char *key);
+/* A member of an object that is there, and false. */
+bool hub_json_is_false(const char *json, size_t len, const char *key);
 
 #endif

@@ -160,6 +160,60 @@ class Forwarded(AttackCase):
         self.open(TOKEN, ways("old/private"))
         self.open(None, ways("Org/Public"))
 
+    def test_offline(self):
+        """By configuration: then nobody can be asked about."""
+        self.serve()
+        self.open(TOKEN, ways("old/private") + ways("Org/Public"))
+        self.assertEqual(self.v2("hf/org/private/manifests/main", TOKEN)[0], 200)
+        self.wb.stop()
+        self.wb = self.make_server(self.hub, data=self.wb.data, credentials="forward",
+                                   tag_ttl="1h", offline=True)
+        for token in (TOKEN, *self.OTHERS):
+            for name in ("Org/Private", "old/private", "org/PRIVATE"):
+                for revision in ("main", self.commit):
+                    self.closed(token, ways(name, revision), statuses=(401, 403, 404, 429, 503))
+            self.assertIn(self.v2("hf/org/private/manifests/main", token)[0], (401, 403, 404, 503))
+        self.open(None, ways("Org/Public"))
+        self.wb.stop()
+
+    def test_turned_private_and_gone(self):
+        """What the Hub hides from anybody at all is not public any more, for nobody."""
+        self.serve(auth_ttl="0s", tag_ttl="0s")
+        for repo, settings in ((self.public, {"private": True}),
+                               (self.hub.add_repo("Org/Public2", FILES), {"gated": "manual"})):
+            self.open(None, ways(repo.id))
+            for name, value in settings.items():
+                setattr(repo, name, value)
+            self.closed(OTHER_TOKEN, contents(repo.id)[:1])
+        self.hub.stop()
+        for token in (None, STRANGER, THIRD_TOKEN):
+            for name in ("Org/Public", "Org/Public2"):
+                self.closed(token, contents(name), statuses=(401, 403, 404, 429, 503))
+
+    def test_a_hub_that_does_not_say(self):
+        """Public is what the Hub calls so, not what it calls nothing."""
+        self.serve(auth_ttl="0s", tag_ttl="1h")
+        info = json.dumps({"id": "Org/Public", "sha": self.public.branches["main"],
+                           "siblings": [{"rfilename": n} for n in FILES]})
+        self.hub.fault("hub_body", mode="raw", raw=info, kind="info", repo="Org/Public")
+        self.open(TOKEN, ways("Org/Public"))
+        self.hub.stop()
+        for token in (None, STRANGER):
+            self.closed(token, ways("Org/Public"), statuses=(401, 403, 404, 429, 503))
+
+    def test_one_file_opens_no_other(self):
+        """An answer about a file that is not there, or open to all, is no right to the weights."""
+        self.serve()
+        self.open(TOKEN, contents("Org/Gated"))
+        commit = self.gated.branches["main"]
+        self.hub.fault("hub_status", status=404, code="EntryNotFound", kind="resolve", repo="Org/Gated",
+                       path="nothing.txt", headers={"X-Repo-Commit": commit})
+        for name in ("oRG/Gated", "Org/gated", "old/gated"):
+            for path in ("nothing.txt", "nothing.txt"):
+                answer = self.head(f"/{name}/resolve/main/{path}", bearer(OTHER_TOKEN))
+                self.assertIn(answer.status, (403, 404))
+            self.closed(OTHER_TOKEN, contents("Org/Gated") + contents(name))
+
     def test_no_name_is_told(self):
         """Not even that there is something behind a name that was guessed."""
         self.serve(root={"policies": [{"repositories": "hf/org/private", "pinned_only": True}]})
@@ -271,6 +325,13 @@ class Forwarded(AttackCase):
         for name in ("hf/org/public", "hf/org/gated", "hf/org/nothing"):
             for digest in digests:
                 self.assertIn(self.v2(f"{name}/blobs/{digest}", OTHER_TOKEN)[0], (401, 403, 404))
+
+    def test_whoami_when_the_hub_is_gone(self):
+        self.serve(auth_ttl="0s")
+        who = self.json("/api/whoami-v2", bearer(TOKEN))
+        self.hub.stop()
+        self.assertEqual(self.json("/api/whoami-v2", bearer(TOKEN)), who)
+        self.assertGreaterEqual(self.get("/api/whoami-v2", bearer(STRANGER)).status, 400)
 
     def test_a_name_that_means_another_repository_by_now(self):
         """A private repository is renamed, and its old name is given to one that is for all."""

@@ -216,7 +216,22 @@ Test(hub_access, nobody_who_was_refused_since_comes_in_that_way)
     atomic_store(&skew_s, ACCESS_REFUSED_S + 1);
     down(&w, 2);
     refused(&w, HUB_ACCESS_CONTENT, TOKEN, ERR_UPSTREAM, HUB_MISSING_NONE, 2);
-    allowed(&w, HUB_ACCESS_CONTENT, OTHER, 3);
+    /* nor does anybody else: what the Hub hides from one is not public */
+    refused(&w, HUB_ACCESS_CONTENT, OTHER, ERR_UPSTREAM, HUB_MISSING_NONE, 3);
+    refused(&w, HUB_ACCESS_CONTENT, NULL, ERR_UPSTREAM, HUB_MISSING_NONE, 4);
+    world_free(&w);
+}
+
+Test(hub_access, what_is_hidden_from_one_was_public_for_nobody)
+{
+    struct world w;
+    world_new(&w, CREDENTIALS_FORWARD);
+    script_reply(w.s, GET_CHECK, "{}", "200 OK");
+    allowed(&w, HUB_ACCESS_CONTENT, NULL, 1);
+    script_reply(w.s, GET_CHECK, "", "404 Not Found\r\nX-Error-Code: RepoNotFound");
+    refused(&w, HUB_ACCESS_CONTENT, TOKEN, ERR_NOT_FOUND, HUB_MISSING_REPOSITORY, 2);
+    down(&w, 3);
+    refused(&w, HUB_ACCESS_CONTENT, NULL, ERR_UPSTREAM, HUB_MISSING_NONE, 3);
     world_free(&w);
 }
 
