@@ -44,6 +44,14 @@ int import_tag(struct importer *i, struct hub *h, const struct reference *r,
  * again), -1. */
 int import_is_whole(struct importer *i, const struct manifest *m, struct error *err);
 
+/* Whether the policies of today, for the name and for the repository that it means (repo_id, with
+ * the upstream's prefix), let a file be given that was imported before: ERR_DENIED. */
+int policy_check_given(const struct config *c, const char *repository, const char *prefix,
+                       const char *repo_id, const char *path, uint64_t size, struct error *err);
+/* The same of all the files of an imported manifest. */
+int import_may_give(const struct config *c, const struct config_upstream *u, const char *repository,
+                    const struct manifest *m, struct error *err);
+
 /* Looks for a manifest by digest by importing the current branches and tags (at most the upstream's
  * search_limit commits; whole repository and each quant), newest knowledge wins. Coalesced, and a
  * failure is remembered for negative_ttl_s. ERR_NOT_FOUND lists the commits that were tried and

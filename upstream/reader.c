@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "upstream/caller.h"
-#include "upstream/hub_mirror_private.h"
+#include "upstream/import.h"
 #include "upstream/loop.h"
 #include "upstream/reader_private.h"
 
@@ -202,8 +202,8 @@ static int check_file(struct upstreams *u, const char *repository, const struct 
                       struct error *err)
 {
     const char *path = l->has_origin ? l->origin.path : "";
-    return *path ? config_policy_check_file(u->config, repository, path, hub_format_word(path),
-                                            l->size, err)
+    return *path ? policy_check_given(u->config, repository, l->origin.upstream, l->origin.repo_id,
+                                      path, l->size, err)
                  : 0;
 }
 

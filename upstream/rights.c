@@ -33,7 +33,7 @@ int upstreams_may_pull(struct upstreams *u, const char *repository, const char *
     struct tag_reading readings[TAG_READINGS_MAX];
     const struct config_upstream *c = hub_upstream_of(u, repository);
     const char *revision = NULL;
-    if (!c || (c->credentials == CREDENTIALS_OWN && !u->config->n_policies))
+    if (!c || (c->credentials == CREDENTIALS_OWN && !u->config->n_policies && !u->config->n_access))
         return 0;
     if (*tag)
         revision = revision_of(u->config, repository, readings, tag_readings(tag, readings));

@@ -219,12 +219,22 @@ static int offline(const struct hub *h, struct error *err)
                    hub_config(h)->prefix);
 }
 
+/* A policy may be newer than what is here. */
+static int may_give(struct upstreams *u, const struct reference *r, const struct manifest_answer *a,
+                    struct error *err)
+{
+    const struct config_upstream *c = config_upstream_of(u->config, r->repository);
+    return c && c->kind == UPSTREAM_HUGGINGFACE
+               ? import_may_give(u->config, c, r->repository, &a->manifest, err)
+               : 0;
+}
+
 static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct reference *r,
                               struct manifest_answer *a, struct error *err)
 {
     int found = store_manifest_get(u->store, r->repository, &r->digest, &a->manifest, err);
     if (found)
-        return found < 0 ? -1 : 0;
+        return found < 0 ? -1 : may_give(u, r, a, err);
     if (!h)
         return missing(u, r, err);
     if (config_is_offline(u->config, hub_config(h)))
@@ -233,7 +243,7 @@ static int manifest_by_digest(struct upstreams *u, struct hub *h, const struct r
     if (import_search(u->importer, h, r, err) < 0)
         return -1;
     found = store_manifest_get(u->store, r->repository, &r->digest, &a->manifest, err);
-    return found > 0 ? 0 : found < 0 ? -1 : missing(u, r, err);
+    return found > 0 ? may_give(u, r, a, err) : found < 0 ? -1 : missing(u, r, err);
 }
 
 static int answer_tag(struct upstreams *u, const struct reference *r, const struct tag *tag,
@@ -245,7 +255,7 @@ static int answer_tag(struct upstreams *u, const struct reference *r, const stru
     if (found == 0)
         return missing(u, r, err);
     memcpy(a->commit, tag->commit, sizeof(a->commit));
-    return 0;
+    return may_give(u, r, a, err);
 }
 
 /* A tag that is a commit, or a commit and a quantisation, can not move. */
@@ -289,11 +299,16 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
     if (!h)
         return known ? answer_tag(u, r, &tag, a, err) : missing(u, r, err);
     if (known && is_fresh(h, &tag, r->tag)) {
-        if (answer_tag(u, r, &tag, a, err) < 0)
-            return -1;
-        int whole = import_is_whole(u->importer, &a->manifest, err);
-        if (whole)
-            return whole < 0 ? -1 : 0;
+        struct error why = ERROR_INIT;
+        int rc = answer_tag(u, r, &tag, a, &why);
+        if (rc == 0)
+            rc = import_is_whole(u->importer, &a->manifest, &why);
+        else if (why.code == ERR_DENIED)
+            rc = 0; /* as the policies are now, it is another one */
+        if (rc < 0 && err)
+            *err = why;
+        if (rc)
+            return rc < 0 ? -1 : 0;
         manifest_answer_done(a);
     }
 

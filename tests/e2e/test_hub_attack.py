@@ -477,6 +477,28 @@ class Rules(AttackCase):
 
     NAMES = ("Org/Model", "org/model", "ORG/MODEL", "old/model", "OLD/Model", "friend")
 
+    def test_access_rules_for_what_a_name_means(self):
+        """A name from before a renaming, or an alias, is no way round."""
+        data = None
+        rules = {"access": [{"repositories": "hf/org/*", "allow": []},
+                            {"repositories": "**", "allow": ["pull"]}]}
+        for root in (rules, {}, rules):
+            if data:
+                self.wb = self.make_server(self.hub, root=root, data=data, tag_ttl="1h",
+                                           aliases={"friend": "Org/Model"})
+            else:
+                self.serve(root, aliases={"friend": "Org/Model"})
+                data = self.wb.data
+            for name in self.NAMES:
+                if root:
+                    self.closed(None, ways(name))
+                    self.closed(None, ways(name, self.commit))
+                else:
+                    self.open(None, ways(name) + ways(name, self.commit))
+                status, _, body = self.v2(f"hf/{name.lower()}/manifests/main")
+                self.assertEqual(status, 403 if root else 200, (name, body))
+            self.wb.stop()
+
     def test_denied_by_any_name(self):
         self.serve({"policies": [{"repositories": "hf/org/*", "deny": True}]},
                    aliases={"friend": "Org/Model"})
@@ -508,6 +530,33 @@ class Rules(AttackCase):
                          if self.commit in w[1] and "?revision" not in w[1]])
         status, _, body = self.v2("hf/org/model/manifests/latest", None, "GET", LLAMA)
         self.assertEqual(status, 403, body)
+
+    def test_hidden_files_everywhere(self):
+        """Also where they are held already."""
+        shown, hidden = ["config.json", "model.safetensors"], "tiny-Q8_0.gguf"
+        self.serve({})
+        self.open(None, ways("Org/Model") + [("GET", f"/Org/Model/resolve/main/{hidden}", {},
+                                              None)])
+        for name in ("org", "old"):
+            status, _, body = self.v2(f"hf/{name}/model/manifests/main--Q8_0")
+            self.assertEqual(status, 200, body)
+        digest = sha256(body)
+        self.wb.stop()
+        for rule in ({"formats": ["safetensors"]},):
+            self.wb = self.make_server(self.hub, data=self.wb.data, tag_ttl="1h", root={
+                "policies": [{"repositories": "hf/org/*", **rule}]})
+            for name in ("Org/Model", "old/model"):
+                for prefix in ("", "/hf"):
+                    for revision in ("main", self.commit):
+                        self.hides(prefix, name, revision, shown, hidden)
+            for tag in ("main--Q8_0", "Q8_0", f"{self.commit}--Q8_0"):
+                status, _, body = self.v2(f"hf/org/model/manifests/{tag}")
+                self.assertEqual(status, 403, (tag, body))
+            self.assertEqual(self.v2(f"hf/org/model/manifests/{digest}")[0], 403)
+            for name in ("org", "old"):
+                status, _, body = self.v2(f"hf/{name}/model/blobs/{sha256(GGUF)}")
+                self.assertEqual(status, 403, body)
+            self.wb.stop()
 
     def hides(self, prefix, name, revision, shown, hidden):
         api = f"{prefix}/api/models/{name}"
