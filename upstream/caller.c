@@ -21,9 +21,8 @@ static bool is_plain(const char *token, size_t n)
     return n > 0;
 }
 
-void caller_set(const char *token)
+static void set(const char *token, size_t n)
 {
-    size_t n = token ? strnlen(token, CALLER_TOKEN_MAX + 1) : 0;
     if (length)
         explicit_bzero(current, length);
     length = 0;
@@ -32,6 +31,11 @@ void caller_set(const char *token)
     memcpy(current, token, n);
     current[n] = '\0';
     length = (unsigned)n;
+}
+
+void caller_set(const char *token)
+{
+    set(token, token ? strnlen(token, CALLER_TOKEN_MAX + 1) : 0);
 }
 
 const char *caller_token(void)
@@ -49,10 +53,10 @@ static const char *behind(const char *value, const char *scheme)
 }
 
 /* A client that can only be given a name and a password has the token for its password. */
-static void set_password(const char *encoded)
+static void set_password(const char *encoded, size_t n)
 {
     _cleanup_strbuf_ struct strbuf pair = STRBUF_INIT;
-    if (base64_decode(encoded, strlen(encoded), &pair) && !strbuf_failed(&pair) && pair.len) {
+    if (base64_decode(encoded, n, &pair) && !strbuf_failed(&pair) && pair.len) {
         const char *colon = memchr(pair.data, ':', pair.len);
         if (colon && !memchr(pair.data, '\0', pair.len))
             caller_set(colon + 1);
@@ -61,12 +65,21 @@ static void set_password(const char *encoded)
         explicit_bzero(pair.data, pair.len);
 }
 
+/* Spaces behind a header's value are none of it. */
+static size_t length_of(const char *value)
+{
+    size_t n = strlen(value);
+    while (n && (value[n - 1] == ' ' || value[n - 1] == '\t'))
+        n--;
+    return n;
+}
+
 void caller_set_authorization(const char *value)
 {
     const char *token = value ? behind(value, "Bearer") : NULL;
     const char *pair = value ? behind(value, "Basic") : NULL;
-    caller_set(token);
+    set(token, token ? length_of(token) : 0);
     /* Longer than that with any name before it is no token either way. */
-    if (pair && strlen(pair) <= PAIR_MAX)
-        set_password(pair);
+    if (pair && length_of(pair) <= PAIR_MAX)
+        set_password(pair, length_of(pair));
 }

@@ -290,6 +290,55 @@ class Forwarded(AttackCase):
         self.closed(TOKEN, ways("Org/Private") + contents("Org/Gated"))
         self.assertIn(self.v2("hf/org/private/manifests/main", TOKEN)[0], (401, 404))
 
+    def test_strange_authorizations(self):
+        self.serve()
+        self.open(TOKEN, ways("Org/Private"))
+        path = "/Org/Private/resolve/main/config.json"
+        pair = base64.b64encode(f"me:{TOKEN}".encode()).decode()
+
+        def ask(*lines):
+            host, port = self.wb.host.split(":")
+            with socket.create_connection((host, int(port)), 60) as s:
+                s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
+                          + b"".join(line + b"\r\n" for line in lines) + b"\r\n")
+                got = b""
+                while piece := s.recv(65536):
+                    got += piece
+            return int(got.split(b" ")[1]), got
+        token = TOKEN.encode()
+        for good in (b"authorization: bearer " + token, b"AUTHORIZATION: BEARER   " + token,
+                     b"Authorization: Basic " + pair.encode(),
+                     b"Authorization: Bearer " + token + b"  "):
+            status, got = ask(good)
+            self.assertEqual(status, 200, (good, got[:500]))
+        other = OTHER_TOKEN.encode()
+        for bad in ([b"Authorization: Bearer " + other, b"Authorization: Bearer " + token],
+                    [b"Authorization: Bearer " + token, b"Authorization: Bearer " + other],
+                    [b"Authorization: Bearer " + token + b"," + other],
+                    [b"Authorization: Bearer " + token + b"%00"],
+                    [b"Authorization: Bearer " + token[:-1] + b"\x01"],
+                    [b"Authorization: Bearer \xc3\xa9" + token],
+                    [b"Authorization: Bearer " + token[:-1]],
+                    [b"Authorization: Bearer " + token.lower()],
+                    [b"Authorization: Bearer"], [b"Authorization: Bearer "],
+                    [b"Authorization: " + token], [b"Authorization: Token " + token],
+                    [b"Authorization: Bearer" + token],
+                    [b"Authorization: Basic " + base64.b64encode(b"me:" + token + b"\0x")],
+                    [b"Authorization: Basic " + base64.b64encode(token)],
+                    [b"Authorization: Basic " + base64.b64encode(token + b":")],
+                    [b"Authorization: Bearer " + token * 20],
+                    [b"Authorization: Bearer " + b"x" * 1025],
+                    [b"X-Authorization: Bearer " + token],
+                    [b"Proxy-Authorization: Bearer " + token],
+                    [b"Cookie: token=" + token],
+                    []):
+            status, got = ask(*bad)
+            self.assertIn(status, (400, 401, 404, 431), (bad, got[:300]))
+            self.assertNotIn(b"of the owner", got)
+        sent = self.tokens_sent(host="hub")
+        self.assertFalse([t for t in sent if " " in t or len(t) > 1024], sent)
+        self.nothing_leaks()
+
     def test_one_connection_of_many_callers(self):
         """A proxy in front sends everybody's requests over one connection."""
         self.serve()

@@ -27,6 +27,8 @@ Test(caller, is_what_the_client_sent)
     } cases[] = {
         {"Bearer hf_abc", "hf_abc"},
         {"bearer   hf_abc", "hf_abc"},
+        {"Bearer hf_abc \t ", "hf_abc"},
+        {"Basic YTpi  ", "b"},
         {"Bearer", NULL},
         {"Bearer ", NULL},
         {"Bearer a b", NULL},
