@@ -9,13 +9,33 @@
 #include "upstream/hub_private.h"
 #include "upstream/loop.h"
 
+/* The breakers tell everybody why they are open. Where callers' tokens decide who may know of a
+ * repository, one's URL is nothing for the others. */
+static struct error as_told(const struct hub *h, const char *url, const struct error *why)
+{
+    char where[512], host[512];
+    struct error told = *why;
+    if (h->config->credentials != CREDENTIALS_FORWARD)
+        return told;
+    log_url(h->config->url, host, sizeof(host));
+    const char *at = strstr(why->text, log_url(url, where, sizeof(where)));
+    if (at)
+        snprintf(told.text, sizeof(told.text), "%.*s%s%s", (int)(at - why->text), why->text, host,
+                 at + strlen(where));
+    else
+        snprintf(told.text, sizeof(told.text), "a request to %s failed", host);
+    return told;
+}
+
 /* A download meets it, too; the Hub's own host alone speaks for the Hub. A 429 is of one bucket and
  * one token: hub_limits.c has those. */
 static void asked_to_wait(void *ctx, const char *url, const struct error *why)
 {
     struct hub *h = ctx;
-    if (h->breaker && why->code == ERR_UPSTREAM && http_same_origin(h->config->url, url))
-        breaker_failure(h->breaker, clock_monotonic_ms(), why);
+    if (!h->breaker || why->code != ERR_UPSTREAM || !http_same_origin(h->config->url, url))
+        return;
+    struct error told = as_told(h, url, why);
+    breaker_failure(h->breaker, clock_monotonic_ms(), &told);
 }
 
 static int check_token(const struct config_upstream *c, const char *token, const char *from,
@@ -247,7 +267,7 @@ static void succeeded(struct request *x)
 static void failed(struct request *x, const struct error *why)
 {
     uint64_t now_ms = clock_monotonic_ms();
-    struct error told = *why;
+    struct error told = as_told(x->h, x->url, why);
     if (x->has_told)
         return;
     x->has_told = true;

@@ -160,6 +160,21 @@ class Forwarded(AttackCase):
         self.open(TOKEN, ways("old/private"))
         self.open(None, ways("Org/Public"))
 
+    def test_nobody_hears_of_the_others_failures(self):
+        """Why the Hub is left alone is told to all who ask meanwhile."""
+        self.serve(tag_ttl="0s", auth_ttl="0s", breaker_failures=2)
+        self.open(TOKEN, ways("Org/Private"))
+        self.hub.stop()
+        for _ in range(8):
+            self.get("/Org/Private/resolve/main/config.json", bearer(TOKEN))
+        for token in (None, STRANGER):
+            answer = self.get("/Org/Public/resolve/main/config.json", bearer(token))
+            self.assertIn(answer.status, (429, 503))
+            self.assertIn(b"is not asked for", answer.body)
+            self.assertNotIn(b"Private", answer.body)
+            _, _, body = self.v2("hf/org/public/manifests/main", token)
+            self.assertNotIn(b"Private", body)
+
     def test_offline(self):
         """By configuration: then nobody can be asked about."""
         self.serve()
