@@ -261,8 +261,9 @@ static int run_rows(const struct asking *a)
         return explain(a);
     strcpy(r->id, id);
     strcpy(r->commit, commit);
-    store_hub_files_put(a->m->store, prefix_of(a), id, commit, list.files, list.n, NULL);
+    /* Who finds the files finds their folders, too, and need not ask for them. */
     keep_document(a, commit, "folders", &folders);
+    store_hub_files_put(a->m->store, prefix_of(a), id, commit, list.files, list.n, NULL);
     /* What an import has stored of the files knows more. */
     if (hub_rows_read(a->m, id, commit, &had, NULL) == 1 && had->has_folders) {
         commit_files_done(&list);

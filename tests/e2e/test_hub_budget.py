@@ -1,6 +1,7 @@
 """What a download by the Hub's own API costs upstream: requests and bytes, for one client and for
 many, the first time and later."""
 
+import collections
 import concurrent.futures
 import hashlib
 import http.client
@@ -89,6 +90,8 @@ class BudgetCase(HubApiCase):
 
     def assert_as_for_one(self):
         self.assertLessEqual(self.hub.count("hub"), SHARDS + 2 * SMALL + 4, self.asked())
+        twice = {what for what, n in collections.Counter(self.asked()).items() if n > 1}
+        self.assertEqual(twice, set(), "nothing is asked twice")
         self.assert_one_copy()
 
 
