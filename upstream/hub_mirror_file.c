@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "upstream/hub_mirror_private.h"
+#include "upstream/small.h"
 
 #define EMPTY_OID "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
@@ -209,15 +210,31 @@ static int open_digest(const struct opening *o, const struct digest *d, uint64_t
                             first, end, ret, err);
 }
 
+static struct commit_file git_file(const struct opening *o)
+{
+    struct commit_file f = {.path = o->origin.path, .size = o->file->size};
+    snprintf(f.git_oid, sizeof(f.git_oid), "%.40s", o->file->etag);
+    return f;
+}
+
+/* A client may hold a beginning that nobody vouches for, of a fetch before the one that is held. */
+static int check_resume(const struct opening *o, uint64_t first, struct error *err)
+{
+    const struct commit_file f = git_file(o);
+    return first ? small_check_resume_held(o->m->store, o->repository, o->origin.upstream,
+                                           o->origin.repo_id, &f, err)
+                 : 0;
+}
+
 static int open_small(const struct opening *o, uint64_t first, uint64_t end, struct reader **ret,
                       struct error *err)
 {
     struct reader *r;
-    struct commit_file f = {.path = o->origin.path, .size = o->file->size};
-    snprintf(f.git_oid, sizeof(f.git_oid), "%.40s", o->file->etag);
+    const struct commit_file f = git_file(o);
     if (reader_open_small(o->upstreams, o->repository, &o->origin, &f, o->token, &r, err) < 0)
         return -1;
-    if (reader_aim(r, first, end, err) < 0) {
+    if ((reader_kind(r) == READER_HIT && check_resume(o, first, err) < 0) ||
+        reader_aim(r, first, end, err) < 0) {
         reader_close(r);
         return -1;
     }
@@ -238,7 +255,9 @@ static int open_git(const struct opening *o, uint64_t first, uint64_t end, struc
     int held = d.alg == DIGEST_NONE ? 0 : store_blob_stat(o->m->store, &d, &size, err);
     if (held < 0)
         return -1;
-    return held ? open_digest(o, &d, first, end, ret, err) : open_small(o, first, end, ret, err);
+    if (!held)
+        return open_small(o, first, end, ret, err);
+    return check_resume(o, first, err) < 0 ? -1 : open_digest(o, &d, first, end, ret, err);
 }
 
 int hub_mirror_open(struct upstreams *u, struct hub_mirror *m, const struct hub_query *q,

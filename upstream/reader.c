@@ -29,7 +29,6 @@ struct reader {
     struct blob *blob;         /* held */
     struct transfer *transfer; /* or under way */
     struct small *small;       /* or that of a git file */
-    char git_oid[41];          /* of `small` */
     struct link given;         /* instead of what the store has for the repository */
     bool has_given;
     char *token; /* the caller's, where it is forwarded; NULL = none */
@@ -477,7 +476,6 @@ static int join_small(struct reader *r, const struct config_upstream *c,
         return -1;
     r->kind = started ? READER_FILL : READER_JOIN;
     r->size = r->end = file->size;
-    memcpy(r->git_oid, file->git_oid, sizeof(r->git_oid));
     return small_wait(r->small, 0, clock_monotonic_ms() + START_SOON_MS, &have, err) < 0 ? -1 : 0;
 }
 
@@ -522,12 +520,7 @@ int reader_open_small(struct upstreams *u, const char *repository, const struct 
 
 static int check_small(const struct reader *r, uint64_t first, struct error *err)
 {
-    const struct origin *o = &r->given.origin;
-    struct commit_file file = {.path = o->path};
-    memcpy(file.git_oid, r->git_oid, sizeof(file.git_oid));
-    return first ? small_check_resume(r->upstreams->store, r->repository, o->upstream, o->repo_id,
-                                      &file, err)
-                 : 0;
+    return first ? small_check_resume(r->small, r->repository, err) : 0;
 }
 
 int reader_aim(struct reader *r, uint64_t first, uint64_t end, struct error *err)

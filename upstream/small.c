@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "upstream/blame.h"
 #include "upstream/callers.h"
+#include "upstream/lending.h"
 #include "upstream/transfer.h"
 
 #define SMALL_STACK (256u << 10)
@@ -17,6 +18,7 @@
 
 struct smalls {
     struct store *store;
+    struct lendings lendings;
     small_ended_fn ended;
     void *ended_ctx;
 
@@ -36,7 +38,7 @@ enum small_state { /* only grows */
                    SMALL_FAILED,
 };
 
-/* Lock order: smalls.lock before small.lock. */
+/* Lock order: smalls.lock before small.lock. None of them is held over the lendings'. */
 struct small {
     struct smalls *table;
     struct small *next; /* guarded by table->lock */
@@ -55,10 +57,10 @@ struct small {
     pthread_cond_t cond;
     unsigned refs;
     enum small_state state;
+    struct lending *lending; /* set once, by the fetch */
     uint64_t have;       /* only grows; what is below it in the buffer does not change any more */
     unsigned char *data; /* the fetch writes behind `have` without the lock */
     struct blob *blob;   /* instead of data, once it is kept */
-    bool lent;           /* somebody got some of it */
     struct error error;  /* FAILED: why; DONE: why it could not be kept, if it could not */
 };
 
@@ -79,43 +81,56 @@ static int stand_in(const char *upstream, const char *id, const char *git_oid, s
                      err);
 }
 
-int small_check_resume(struct store *s, const char *repository, const char *upstream,
-                       const char *id, const struct commit_file *file, struct error *err)
+static int barred(const char *repository, const char *path, uint64_t left, struct error *err)
 {
-    struct digest d;
-    if (stand_in(upstream, id, file->git_oid, &d, err) < 0)
-        return -1;
-    uint64_t left = store_mismatch_left(s, &d, repository);
-    if (!left)
-        return 0;
     return err_set(err, ERR_DIGEST_MISMATCH,
                    "%s: bytes of %.400s that were sent out a short while ago were wrong, or were "
                    "lost here before they could be checked; what was received before must not be "
                    "resumed: delete the partial file and download it from byte 0 (ranges are "
                    "refused for another %" PRIu64 " s)",
-                   repository, file->path, left);
+                   repository, path, left);
 }
 
-/* Who got some of it holds what may be wrong. */
-static void note_lent(struct small *x)
+int small_check_resume(struct small *x, const char *repository, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    while (!x->lending && x->state == SMALL_RUNNING)
+        pthread_cond_wait(&x->cond, &x->lock);
+    const struct lending *l = x->lending;
+    pthread_mutex_unlock(&x->lock);
+    uint64_t left = l ? lending_left(&x->table->lendings, l) : 0;
+    return left ? barred(repository, x->path, left, err) : 0;
+}
+
+int small_check_resume_held(struct store *s, const char *repository, const char *upstream,
+                            const char *id, const struct commit_file *file, struct error *err)
 {
     struct digest d;
+    if (stand_in(upstream, id, file->git_oid, &d, err) < 0)
+        return -1;
+    uint64_t left = store_mismatch_left(s, &d, repository);
+    return left ? barred(repository, file->path, left, err) : 0;
+}
+
+static int begin_lending(struct small *x, struct error *err)
+{
+    struct lending *l;
+    struct digest d;
+    if (stand_in(prefix_of(x), x->id, x->file.git_oid, &d, err) < 0 ||
+        lending_begin(&x->table->lendings, &d, &l, err) < 0)
+        return -1;
     pthread_mutex_lock(&x->lock);
-    bool lent = x->lent;
+    x->lending = l;
+    pthread_cond_broadcast(&x->cond);
     pthread_mutex_unlock(&x->lock);
-    if (lent && stand_in(prefix_of(x), x->id, x->file.git_oid, &d, NULL) == 0)
-        store_mismatch_put(x->table->store, &d, clock_wall_s() + TRANSFER_MISMATCH_S, NULL);
+    return 0;
 }
 
 /* From here on the file goes by its digest: who must not resume it must not do so that way. */
 static int carry_over(struct small *x, const struct digest *real, struct error *err)
 {
-    struct digest d;
-    struct store *s = x->table->store;
-    if (stand_in(prefix_of(x), x->id, x->file.git_oid, &d, err) < 0)
-        return -1;
-    uint64_t left = store_mismatch_left(s, &d, x->id);
-    return left ? store_mismatch_put(s, real, clock_wall_s() + left, err) : 0;
+    uint64_t left = lending_left(&x->table->lendings, x->lending);
+    return left ? store_mismatch_put(x->table->store, real, clock_wall_s() + left, err) : 0;
 }
 
 /* ---- the fetch ------------------------------------------------------------------------------- */
@@ -132,18 +147,19 @@ static uint64_t open_end(const struct small *x)
     return size > SMALL_WITHHELD ? size - SMALL_WITHHELD : 0;
 }
 
+/* `have` moves on this thread alone. What can not be announced waits until it has been checked. */
 static void publish(struct small *x)
 {
     uint64_t end = x->at < open_end(x) ? x->at : open_end(x);
+    if (end <= x->have || lending_announce(&x->table->lendings, x->lending, NULL) < 0)
+        return;
     pthread_mutex_lock(&x->lock);
-    if (end > x->have) {
-        x->have = end;
-        pthread_cond_broadcast(&x->cond);
-    }
+    x->have = end;
+    pthread_cond_broadcast(&x->cond);
     pthread_mutex_unlock(&x->lock);
 }
 
-/* `have` moves on this thread alone. What is below it may have gone out. */
+/* What is below `have` may have gone out. */
 static int on_data(void *ctx, const void *data, size_t len, struct error *err)
 {
     struct small *x = ctx;
@@ -293,22 +309,35 @@ static void settle(struct small *x, enum small_state state, struct blob *blob,
     free(data);
 }
 
+/* Its bytes, from wherever: they are right, and kept unless there was no room. */
+static bool get(struct small *x, struct blob **ret, struct error *why)
+{
+    struct smalls *t = x->table;
+    if (begin_lending(x, why) < 0)
+        return false;
+    if (find_kept(x, ret))
+        return true;
+    if ((size_of(x) && receive(x, why) < 0) || verify(x, why) < 0)
+        return false;
+    if (keep(x, ret, why) < 0)
+        atomic_fetch_add(&t->uncached, 1);
+    return true;
+}
+
 static void run(struct small *x, struct error *why)
 {
     struct smalls *t = x->table;
     struct blob *blob = NULL;
-    bool kept = find_kept(x, &blob);
-    bool right = kept || ((size_of(x) == 0 || receive(x, why) == 0) && verify(x, why) == 0);
+    bool right = get(x, &blob, why);
     if (!right) {
         upstream_blame(why, prefix_of(x));
         atomic_fetch_add(&t->failed, 1);
         atomic_fetch_add(&t->mismatches, why->code == ERR_DIGEST_MISMATCH);
-    } else if (!kept && keep(x, &blob, why) < 0) {
-        atomic_fetch_add(&t->uncached, 1);
     }
+    /* What was published may have gone out. */
+    if (x->lending)
+        lending_end(&t->lendings, x->lending, !right && x->have > 0);
     unlist(x); /* who comes from here on finds it kept, or starts afresh */
-    if (!right)
-        note_lent(x);
     settle(x, right ? SMALL_DONE : SMALL_FAILED, blob, why);
 }
 
@@ -362,6 +391,7 @@ static struct small *find(struct smalls *t, const struct small_source *from)
 
 static void small_free(struct small *x)
 {
+    lending_unref(&x->table->lendings, x->lending);
     free(x->id);
     free(x->commit);
     free(x->path);
@@ -562,7 +592,6 @@ ssize_t small_read(struct small *x, uint64_t offset, void *buf, size_t len, stru
         uint64_t there = x->have - offset;
         n = (ssize_t)(there < len ? there : len);
         memcpy(buf, x->data + offset, (size_t)n);
-        x->lent = x->lent || n > 0;
     }
     pthread_mutex_unlock(&x->lock);
     return blob ? blob_read(blob, offset, buf, len, err) : n;
@@ -576,12 +605,18 @@ int smalls_new(struct store *s, struct smalls **ret, struct error *err)
     if (!t)
         return err_set(err, ERR_NOMEM, "out of memory for small files");
     t->store = s;
+    if (lendings_init(&t->lendings, s, err) < 0) {
+        free(t);
+        return -1;
+    }
     if (pthread_mutex_init(&t->lock, NULL)) {
+        lendings_done(&t->lendings);
         free(t);
         return err_set(err, ERR_NOMEM, "cannot make a lock");
     }
     if (cond_init_monotonic(&t->changed)) {
         pthread_mutex_destroy(&t->lock);
+        lendings_done(&t->lendings);
         free(t);
         return err_set(err, ERR_NOMEM, "cannot make a condition variable");
     }
@@ -607,6 +642,7 @@ void smalls_free(struct smalls *t)
         return;
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
+    lendings_done(&t->lendings);
     free(t);
 }
 

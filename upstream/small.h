@@ -10,8 +10,9 @@
  * when its readers have left. Readers get bytes while they come, but for the last SMALL_WITHHELD
  * ones (the whole of a shorter file): those wait until the object id has matched. A connection that
  * breaks is tried again, from the file's beginning, and what was published already has to come
- * again byte for byte. After a mismatch, and when bytes that readers got are given up, nobody may
- * resume for TRANSFER_MISMATCH_S: small_check_resume().
+ * again byte for byte. After a mismatch, when bytes that readers got are given up, and when a crash
+ * took a fetch away that they had some of (upstream/lending.h), nobody may resume for
+ * TRANSFER_MISMATCH_S: small_check_resume().
  *
  * Bounds: SMALL_FILE_MAX for a file, SMALL_MEMORY_MAX for all, SMALL_THREADS_MAX at once; who comes
  * when they are reached waits SMALL_PATIENCE_MS, then ERR_BUSY. Thread-safe.
@@ -29,7 +30,7 @@
 #define SMALL_FILE_MAX (64u << 20)
 #define SMALL_MEMORY_MAX (256u << 20)
 #define SMALL_THREADS_MAX 128u
-#define SMALL_WITHHELD 4096u
+#define SMALL_WITHHELD 65536u
 #define SMALL_PATIENCE_MS 5000u
 #define SMALL_BUSY_S 5u /* until one who was turned away comes again */
 
@@ -67,10 +68,12 @@ int small_wait_kept(struct small *x, uint64_t deadline_ms, struct error *err);
 ssize_t small_read(struct small *x, uint64_t offset, void *buf, size_t len, struct error *err);
 
 /* For who will not read from byte 0. ERR_DIGEST_MISMATCH: bytes of this file that were sent out a
- * short while ago were wrong, or were given up before they could be checked. repository: for the
- * text. */
-int small_check_resume(struct store *s, const char *repository, const char *upstream,
-                       const char *id, const struct commit_file *file, struct error *err);
+ * short while ago, by another fetch, were wrong, or were given up before they could be checked.
+ * repository: for the text. */
+int small_check_resume(struct small *x, const char *repository, struct error *err);
+/* The same for a file that is held: it may have come some other way since. */
+int small_check_resume_held(struct store *s, const char *repository, const char *upstream,
+                            const char *id, const struct commit_file *file, struct error *err);
 
 struct small_stats {
     uint64_t running, started, failed;

@@ -29,7 +29,7 @@
         }                                                                                          \
     } while (0)
 
-static const unsigned sizes[FILES / 2] = {1, 100, 4096, 4097, 40000, SIZE_MAX_OF_FILE};
+static const unsigned sizes[FILES / 2] = {1, 100, 65536, 65537, 40000, SIZE_MAX_OF_FILE};
 
 static unsigned size_of(unsigned file)
 {

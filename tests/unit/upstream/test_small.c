@@ -6,7 +6,7 @@
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define FILE_A "GET /o/m/resolve/" COMMIT "/a "
-#define SIZE 20000u
+#define SIZE 80000u
 #define OPEN_END (SIZE - SMALL_WITHHELD)
 
 struct world {
@@ -136,7 +136,7 @@ static struct small_stats stats_of(struct world *w)
 
 static int may_resume(struct world *w)
 {
-    return small_check_resume(w->store, "hf/o/m", "hf", "o/m", &w->file, &w->err);
+    return small_check_resume_held(w->store, "hf/o/m", "hf", "o/m", &w->file, &w->err);
 }
 
 Test(small, comes_and_is_kept)
@@ -172,6 +172,8 @@ Test(small, withholds_its_end)
     cr_assert_eq(small_read(x, 0, buf, SIZE, &w.err), OPEN_END);
     cr_assert_eq(memcmp(buf, w.data, OPEN_END), 0);
     cr_assert_eq(small_read(x, OPEN_END, buf, 1, &w.err), 0);
+    cr_assert_lt(may_resume(&w), 0, "a crash at this moment takes the fetch, not the bytes");
+    cr_assert_eq(small_check_resume(x, "hf/o/m", &w.err), 0, "who comes now reads the same bytes");
     http_pool_cancel(hub_pool(w.h));
     smalls_stop(w.t);
     cr_assert_eq(wait_end(&w, x), -1);

@@ -1,0 +1,202 @@
+"""The Hub's own API under rough treatment: files that stall, trickle, break and lie on their way,
+crashes in the midst of it, lists that no repository has, and clients whose clocks run out."""
+
+import http.client
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from hub_api_case import File, HubApiCase, StandInHub, git_blob_id  # noqa: E402
+from hub_api import HubHandler  # noqa: E402
+from hub_cdn import CdnHandler  # noqa: E402
+from hub_repos import read_all  # noqa: E402
+from standin_sources import Memory  # noqa: E402
+
+MIB = 1 << 20
+GIVE_UP_S = 10     # a client of Python's, for good, when no answer has begun
+WITHHELD = 65536   # of a file that has not been checked
+TEXT = random.Random(1).randbytes(300_000)
+WEIGHTS = random.Random(2).randbytes(3 * MIB)
+FILES = {"config.json": b'{"a": 1}\n', "text.txt": File(TEXT, lfs=False), "w.safetensors": WEIGHTS}
+TRUE = {**FILES, "text.txt": TEXT}
+# As they are by default: clients' clocks are held against them.
+USUAL = {"connect_timeout": None, "stall_timeout": None, "revalidate_timeout": None,
+         "retries": None}
+
+
+class RoughHandler(HubHandler):
+    """Small files' bodies take the CDN's switches, limited to kind=small; pages of a tree may be
+    given as they are."""
+
+    def send_small(self, entry, etag):
+        if self.command != "GET" or not self.standin.faults.rules:
+            return super().send_small(entry, etag)
+        body = bytearray(read_all(entry.source))
+        plan = self.make_plan(0, len(body), len(body), "cdn_")
+        self.send_head(200, [("X-Repo-Commit", self.commit.id), ("Content-Type", "text/plain"),
+                             ("ETag", etag), ("Content-Length", str(len(body)))])
+        return self.send_body(Memory(body), 0, len(body), plan)
+
+    def serve_tree(self):
+        pages = self.standin.pages
+        if pages is None:
+            return super().serve_tree()
+        at = int(self.query.get("cursor", ["0"])[0])
+        body = pages(at)
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if pages(at + 1) is not None:
+            url = f"{self.standin.url}{self.raw}?recursive=true&cursor={at + 1}"
+            headers.append(("Link", f'<{url}>; rel="next"'))
+        return self.send_head(200, headers, body)
+
+
+class RoughHub(StandInHub):
+    HANDLERS = {"hub": RoughHandler, "cdn": CdnHandler}
+    pages = None  # number -> the JSON of a page, or None
+
+
+class Rough(HubApiCase):
+    REPO = "Org/Model"
+
+    def url(self, path, revision="main"):
+        return f"/{self.REPO}/resolve/{revision}/{path}"
+
+    def begin(self, files=None, options=None, **settings):
+        self.hub = RoughHub(**(options or {})).start()
+        self.addCleanup(self.end_hub, self.hub)
+        self.repo = self.hub.add_repo(self.REPO, FILES if files is None else files)
+        self.wb = self.make_server(self.hub, **{"tag_ttl": "1h", **USUAL, **settings})
+
+    def open(self, path, headers=None, method="GET"):
+        """(seconds until the answer began, the answer, its connection)"""
+        connection = http.client.HTTPConnection(self.wb.host, timeout=120)
+        self.addCleanup(connection.close)
+        begun = time.monotonic()
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return time.monotonic() - begun, answer, connection
+
+    def take(self, path, headers=None):
+        """(status, what came of the body, whether that was all, headers)"""
+        _, answer, connection = self.open(path, headers)
+        data = b""
+        try:
+            while piece := answer.read(65536):
+                data += piece
+            whole = len(data) == int(answer.headers["Content-Length"])
+        except http.client.IncompleteRead as error:
+            data, whole = data + error.partial, False
+        except ConnectionError:
+            whole = False
+        connection.close()
+        return answer.status, data, whole, answer.headers
+
+    def rest(self, path, have):
+        """What a client has after it resumed what it had, and whether it believes that it is all."""
+        status, data, whole, headers = self.take(self.url(path), {"Range": f"bytes={len(have)}-"})
+        if status == 206 and whole:
+            return have + data, True
+        if status != 206:
+            self.assertRegex(headers["X-Error-Message"], "must not be resumed")
+        return have, False
+
+    def is_never_wrong(self, path, have):
+        got, complete = self.rest(path, have)
+        if complete:
+            self.assertTrue(got == TRUE[path], f"a complete wrong {path}")
+        return complete
+
+
+class Beginnings(Rough):
+    """A wrong beginning gets no right end, whatever happened in between."""
+
+    KINDS = {"text.txt": "small", "w.safetensors": "cdn"}
+
+    def wrong_beginning(self, path):
+        """Some of what a client got while the rest has not come."""
+        kind = self.KINDS[path]
+        self.hub.fault("cdn_flip", kind=kind, offset=500)
+        self.hub.fault("cdn_stall", kind=kind, seconds=600, offset=200_000)
+        self.head(self.url(path))
+        _, answer, connection = self.open(self.url(path))
+        have = answer.read(100_000)
+        self.assertEqual(len(have), 100_000)
+        return have, connection
+
+    def test_a_kill_in_the_midst(self):
+        for path in self.KINDS:
+            with self.subTest(path):
+                self.begin()
+                have, connection = self.wrong_beginning(path)
+                self.wb.kill()
+                connection.close()
+                self.hub.clear_faults()
+                self.wb.start()
+                self.assertFalse(self.is_never_wrong(path, have))
+                status, data, _, _ = self.take(self.url(path))
+                self.assertEqual((status, data == TRUE[path]), (200, True))
+                self.assertFalse(self.is_never_wrong(path, have))
+
+    def test_and_the_file_comes_by_the_registry(self):
+        self.begin()
+        have, connection = self.wrong_beginning("text.txt")
+        self.wb.kill()
+        connection.close()
+        self.hub.clear_faults()
+        self.wb.start()
+        self.pull_manifest(self.wb, "hf/org/model", "main")
+        self.hub.reset()
+        self.assertFalse(self.is_never_wrong("text.txt", have))
+        self.assertEqual(self.take(self.url("text.txt"))[1], TEXT)
+        self.assertEqual(self.hub.count("hub", kind="small", method="GET"), 0)
+
+    def test_a_right_one_may_be_resumed_while_it_comes_and_later(self):
+        self.begin()
+        self.head(self.url("text.txt"))
+        hold = self.hub.fault("cdn_hold", kind="small", offset=200_000)
+        _, answer, connection = self.open(self.url("text.txt"))
+        have = answer.read(100_000)
+        connection.close()
+        self.assertTrue(hold.wait_held(1))
+        got, threads = self.together(1, lambda i: self.rest("text.txt", have))
+        self.wait_connected(self.wb, 1)
+        hold.release()
+        threads[0].join()
+        self.assertEqual(got[0], (TEXT, True))
+        self.assertTrue(self.is_never_wrong("text.txt", have))
+        self.assertEqual(self.hub.count("hub", kind="small", method="GET"), 1)
+
+    def test_pieces_of_a_wrong_file_are_never_all_of_it(self):
+        for path, kind in self.KINDS.items():
+            size = len(TRUE[path])
+            cuts = [size * i // 6 for i in range(7)]
+            for offset in (500, size // 2, size - 5000, size - 1):
+                with self.subTest(path=path, offset=offset):
+                    self.begin()
+                    self.hub.fault("cdn_flip", kind=kind, offset=offset)
+                    self.head(self.url(path))
+
+                    def piece(i):
+                        return self.take(self.url(path), {
+                            "Range": f"bytes={cuts[i]}-{cuts[i + 1] - 1}"})
+                    pieces, threads = self.together(6, piece)
+                    for thread in threads:
+                        thread.join()
+                    self.hub.clear_faults()
+                    # Who has most of it asks for the pieces that failed again.
+                    pieces = [p if p[0] == 206 and p[2] else piece(i)
+                              for i, p in enumerate(pieces)]
+                    if all(p[0] == 206 and p[2] for p in pieces):
+                        self.assertTrue(b"".join(p[1] for p in pieces) == TRUE[path])
+                    self.wb.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()
