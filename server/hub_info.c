@@ -18,9 +18,11 @@ static int build(const struct request *q, const struct hub_options *o, const str
                  const struct strbuf *info, struct strbuf *to, struct error *err)
 {
     _cleanup_(hub_listing_done) struct hub_listing files = {0};
-    if (o->blobs && list_files(q, at, &files, err) < 0)
+    bool has_files = o->blobs && *at->commit; /* no commit is told where none may be had */
+    if (has_files && list_files(q, at, &files, err) < 0)
         return -1;
-    return hub_put_info(to, strbuf_str(info), info->len, &o->expand, o->blobs ? &files : NULL, err);
+    return hub_put_info(to, strbuf_str(info), info->len, &o->expand, has_files ? &files : NULL,
+                        err);
 }
 
 enum MHD_Result hub_info_serve(struct request *q)

@@ -101,7 +101,7 @@ int hub_look_refuse(struct hub_look *l, enum hub_missing missing)
 
 static int check_policy(struct hub_look *l, const char *repository, struct error *err)
 {
-    const char *revision = *l->revision ? l->revision : NULL;
+    const char *revision = *l->revision && !l->is_about ? l->revision : NULL;
     if (config_policy_check(l->m->all, repository, revision, err) == 0)
         return 0;
     /* A policy may call the default branch by the other name. */
@@ -189,11 +189,31 @@ int hub_look_is_id(struct hub_look *l, struct error *err)
     return l->knows_id ? 0 : hub_look_set_id(l, l->id, err);
 }
 
+/* Files that imports know nothing more of: a rule about formats has to know what they are. */
+static const char *word_of_extension(const char *path)
+{
+    static const struct {
+        const char *extension, *word;
+    } table[] = {
+        {".npy", "numpy"},         {".npz", "numpy"},       {".pickle", "pickle"},
+        {".joblib", "pickle"},     {".dill", "pickle"},     {".p", "pickle"},
+        {".pck", "pickle"},        {".pdparams", "pickle"}, {".pdopt", "pickle"},
+        {".pt2", "other"},         {".pte", "other"},       {".ptl", "other"},
+        {".torchscript", "other"}, {".ggml", "other"},      {".pb", "other"},
+        {".hdf5", "other"},        {".engine", "other"},    {".trt", "other"},
+    };
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < ARRAY_LEN(table); i++)
+        if (strcasecmp(dot, table[i].extension) == 0)
+            return table[i].word;
+    return NULL;
+}
+
 const char *hub_format_word(const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    if (dot && (strcasecmp(dot, ".npy") == 0 || strcasecmp(dot, ".npz") == 0))
-        return "numpy";
+    const char *word = word_of_extension(path);
+    if (word)
+        return word;
     switch (weights_format_of(path)) {
     case WEIGHTS_SAFETENSORS:
         return "safetensors";

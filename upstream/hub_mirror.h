@@ -73,7 +73,8 @@ int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct 
                         struct error *err);
 
 /* The Hub's info object at the revision (JSON, appended), without what leads to Xet, `sha` the
- * commit of `at`, `siblings` without files that a policy hides. */
+ * commit of `at`, `siblings` without files that a policy hides. Without a revision, where policies
+ * do not allow the default branch: without `sha`, `siblings` and a commit in `at`. */
 int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
                     struct hub_at *at, struct error *err);
 

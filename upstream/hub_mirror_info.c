@@ -94,7 +94,7 @@ static int info_is_missing(struct hub_look *l, struct strbuf *to, struct error *
     return tell_list(l, rows, to, err);
 }
 
-/* Finds the document of at->commit: stored, or asked for. */
+/* The document of at->commit: stored, or asked for. */
 static int find_info(struct hub_look *l, struct strbuf *info, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
@@ -117,8 +117,19 @@ static int find_info(struct hub_look *l, struct strbuf *info, struct error *err)
     return strbuf_failed(info) ? no_memory(err) : 0;
 }
 
-int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
-                    struct hub_at *at, struct error *err)
+/* The same; x: the question that told the commit, or NULL. */
+static int take_info(struct hub_look *l, const struct hub_flight *x, struct strbuf *info,
+                     struct error *err)
+{
+    const struct strbuf *text = x ? &hub_flight_result(x)->text : NULL;
+    if (!text || !text->len)
+        return find_info(l, info, err);
+    strbuf_put(info, strbuf_str(text), text->len);
+    return strbuf_failed(info) ? no_memory(err) : 0;
+}
+
+static int info_of_revision(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+                            struct hub_at *at, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
     _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
@@ -126,15 +137,41 @@ int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strb
     if (hub_look_begin(m, q, true, HUB_ACCESS_METADATA, &l, at, err) < 0 ||
         hub_look_commit(&l, NULL, &x, err) < 0)
         return -1;
-    const struct strbuf *text = x ? &hub_flight_result(x)->text : NULL;
-    if (text && text->len) {
-        strbuf_put(&info, strbuf_str(text), text->len);
-        if (strbuf_failed(&info))
-            return no_memory(err);
-    } else if (find_info(&l, &info, err) < 0) {
+    if (take_info(&l, x, &info, err) < 0)
         return info_is_missing(&l, to, err);
-    }
     return tell_info(&l, &info, to, err);
+}
+
+/* Without a commit, or anything that there is of one. */
+static int info_about(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+                      struct hub_at *at, struct error *err)
+{
+    _cleanup_hub_flight_ struct hub_flight *x = NULL;
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
+    struct hub_look l;
+    if (hub_look_begin(m, q, false, HUB_ACCESS_METADATA, &l, at, err) < 0)
+        return -1;
+    strcpy(l.revision, "main");
+    l.is_default = l.is_about = true;
+    int r = hub_look_commit(&l, NULL, &x, err);
+    if (r == 0)
+        r = take_info(&l, x, &info, err);
+    *at->commit = '\0';
+    return r < 0 ? -1 : hub_json_info_about(strbuf_str(&info), info.len, to, err);
+}
+
+/* Clients that have a commit ask without one as well, for the tags of a model, and
+ * transformers 4.57 does not live with a refusal. Where the default branch may not be had they are
+ * told of the repository, and nothing that they could ask for next. */
+int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+                    struct hub_at *at, struct error *err)
+{
+    if (info_of_revision(m, q, to, at, err) == 0)
+        return 0;
+    if (at->refused != HUB_REFUSED_POLICY || *q->revision)
+        return -1;
+    *err = ERROR_INIT;
+    return info_about(m, q, to, at, err);
 }
 
 /* ---- refs ------------------------------------------------------------------------------------ */

@@ -221,6 +221,7 @@ int hub_json_rows_filter(const char *json, size_t len, hub_json_shows shows, voi
 
 struct info_change {
     const char *commit;   /* NULL = sha stays */
+    bool is_about;        /* without sha and siblings */
     const char *siblings; /* put when there are none; NULL = nothing */
     hub_json_shows shows; /* NULL = all */
     void *ctx;
@@ -232,14 +233,15 @@ static int info_member(struct json_scan *s, const struct member *m, struct info_
 {
     struct part value;
     bool is_list = is_key(m, "siblings") && json_scan_peek(s) == '[';
-    if (is_list && !c->has_siblings) {
+    if (is_list && !c->has_siblings && !c->is_about) {
         c->has_siblings = true;
         put_key(to, begin, m);
         return copy_rows(s, "rfilename", c->shows, c->ctx, to, err);
     }
     if (skip(s, &value, err) < 0)
         return -1;
-    if (leads_to_xet(m->key, m->len) || is_key(m, "siblings") || (c->commit && is_key(m, "sha")))
+    if (leads_to_xet(m->key, m->len) || is_key(m, "siblings") ||
+        ((c->commit || c->is_about) && is_key(m, "sha")))
         return 0;
     put_key(to, begin, m);
     strbuf_put(to, value.text, value.len);
@@ -285,6 +287,12 @@ int hub_json_info_clean(const char *json, size_t len, const char *commit, struct
                         struct error *err)
 {
     struct info_change c = {.commit = commit};
+    return info_copy(json, len, &c, to, err);
+}
+
+int hub_json_info_about(const char *json, size_t len, struct strbuf *to, struct error *err)
+{
+    struct info_change c = {.is_about = true};
     return info_copy(json, len, &c, to, err);
 }
 

@@ -181,6 +181,8 @@ struct hub_look {
     char revision[HUB_REVISION_MAX + 1]; /* "main" for the default branch */
     bool is_default;                     /* the client did not say "main" */
     bool is_commit;
+    bool is_about; /* no commit is told, nothing of one: what policies say of revisions is no matter
+                    */
     enum hub_access_level level;
     bool forward;
     const char *token; /* the caller's; only with forward */
@@ -261,6 +263,8 @@ int hub_json_info_clean(const char *json, size_t len, const char *commit, struct
 int hub_json_rows_clean(const char *json, size_t len, struct strbuf *to, struct error *err);
 /* Which file a sibling or a row is: false hides it. is_sibling: no size is known. */
 typedef bool (*hub_json_shows)(void *ctx, const char *path, uint64_t size);
+/* The info object without what tells a commit, or of its files. */
+int hub_json_info_about(const char *json, size_t len, struct strbuf *to, struct error *err);
 /* Leaves out siblings; siblings: what to put when there are none (NULL = nothing). */
 int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
                          const char *siblings, bool *ret_has_siblings, struct strbuf *to,

@@ -1,6 +1,7 @@
 """What may be had of a Hub, by whom: policies, the server's own tokens, and those of its callers."""
 
 import base64
+import json
 import os
 import sys
 import tempfile
@@ -82,9 +83,35 @@ class Policies(HubApiCase):
                     self.refused(self.get(path), 403, says=r"policies\[0\].*commit|commit.*policies")
                 pinned = self.get(path.replace("main", self.commit))
                 self.assertEqual(pinned.status, 200, pinned.body)
-        self.refused(self.get("/api/models/Org/Model"), 403)
         self.assertEqual(self.by_registry()[0], 403)
         self.assertEqual(self.by_registry(tag=self.commit)[0], 200)
+
+    def test_info_of_no_revision(self):
+        """Is asked for by clients that have a commit, too, and tells of none where branches may not
+        be had."""
+        self.hub.add_repo("Org/Renamed", FILES, renamed_from=["Other/Name"],
+                          info={"tags": ["base_model:mistralai/M"]})
+        for rule in ({"pinned_only": True}, {"revisions": [self.commit]}):
+            self.serve(rule)
+            for path in ("/api/models/Org/Renamed", "/api/models/Other/Name",
+                         "/api/models/Org/Renamed?blobs=true", "/api/models/Org/Model",
+                         "/api/models/Org/Model?expand=sha&expand=tags"):
+                with self.subTest(path=path, rule=rule):
+                    answer = self.get(path)
+                    self.assertEqual(answer.status, 200, answer.body)
+                    said = json.loads(answer.body)
+                    self.assertNotIn("X-Repo-Commit", answer.headers)
+                    self.assertEqual({"sha", "siblings"} & set(said), set())
+                    self.assertNotIn(self.commit.encode(), answer.body)
+                    if path.endswith(("Renamed", "Name")):
+                        self.assertEqual((said["id"], said["tags"]),
+                                         ("Org/Renamed", ["base_model:mistralai/M"]))
+            self.refused(self.get("/api/models/Org/Model/revision/main"), 403)
+            self.refused(self.get("/api/models/Nobody/Nothing"), 404, "RepoNotFound")
+            self.hub.stop()
+            self.assertNotIn("sha", self.json("/api/models/Org/Renamed"))
+            self.hub.start()
+            self.wb.stop()
 
     def test_only_some_revisions(self):
         self.hub.set_tag("Org/Model", "v1.0", self.commit)

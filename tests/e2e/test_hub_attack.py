@@ -589,7 +589,9 @@ class Rules(AttackCase):
                         self.assertIn(answer.status, (400, 403, 404), (path, answer.body))
                         self.assertNotIn(b"of the owner", answer.body)
         for path in ("/api/models/Org/Model", "/api/models/Org/Model?revision="):
-            self.refused(self.get(path), 403)
+            told = self.json(path)  # of the repository, and nothing to ask for next
+            self.assertEqual({"sha", "siblings"} & set(told), set())
+            self.assertNotIn(self.commit, str(told))
         self.open(None, [w for w in ways("Org/Model", self.commit)
                          if self.commit in w[1] and "?revision" not in w[1]])
         status, _, body = self.v2("hf/org/model/manifests/latest", None, "GET", LLAMA)
