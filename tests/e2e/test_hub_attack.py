@@ -647,6 +647,21 @@ class Rules(AttackCase):
         self.assertIn(answer.status, (403, 404), answer.body)
         self.assertNotIn(sha256(GGUF)[7:].encode(), answer.body)
 
+    def test_weights_of_any_name(self):
+        """Pickles run code, whatever their name ends with."""
+        weights = [f"w.{end}" for end in (
+            "bin", "PT", "pth", "ckpt", "pkl", "Pickle", "joblib", "dill", "p", "pdparams", "npy",
+            "NPZ", "onnx", "GGUF", "h5", "hdf5", "msgpack", "pt2", "ggml", "pb", "tflite", "engine")]
+        others = ["w.json", "w.txt", "pt/w.md", "w.parquet", "w.model"]
+        self.hub.add_repo("Org/Many", {n: n.encode() * 9 for n in weights + others})
+        self.serve({"policies": [{"repositories": "hf/org/*", "formats": ["safetensors"]}]})
+        for path in weights:
+            self.refused(self.get(f"/Org/Many/resolve/main/{path}"), 403, says=r"policies\[0\]")
+        for path in others:
+            self.assertEqual(self.get(f"/Org/Many/resolve/main/{path}").status, 200, path)
+        rows = self.json("/api/models/Org/Many/tree/main?recursive=true")
+        self.assertEqual(sorted(r["path"] for r in rows if r["type"] == "file"), sorted(others))
+
     def test_large_files_everywhere(self):
         self.serve({"policies": [{"repositories": "hf/org/*", "max_file": len(WEIGHTS) - 1}]})
         for name in ("Org/Model", "old/model"):
