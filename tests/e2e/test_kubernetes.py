@@ -130,6 +130,22 @@ class Configured(EndToEnd):
         status, _, manifest = wb.manifest("hf/qwen/qwen3-8b", self.commit)
         self.assertEqual(status, 200, manifest)
 
+    def test_what_the_operator_asks(self):
+        """The commands of README.md, which need the branch's commit although no branch may be had."""
+        wb = self.serve()
+        refs = json.loads(wb.get("/hf/api/models/Qwen/Qwen3-8B/refs")[2])
+        self.assertEqual([b["targetCommit"] for b in refs["branches"]], [self.commit])
+        done = subprocess.run([binary(), "warm", "--server", wb.url,
+                               f"hf/qwen/qwen3-8b:{self.commit}"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        asked = len(self.hub.requests())
+        status, digest, _ = wb.manifest("hf/qwen/qwen3-8b", self.commit)
+        self.assertEqual((status, digest in done.stdout), (200, True), done.stdout)
+        path = f"/hf/Qwen/Qwen3-8B/resolve/{self.commit}/model.safetensors"
+        self.assertEqual(wb.get(path)[0], 200)
+        self.assertEqual(len(self.hub.requests()), asked)
+
     def test_what_they_must_not_have(self):
         wb = self.serve()
         for path, words in ((f"/hf/Qwen/Qwen3-8B/resolve/main/config.json", "commit"),
