@@ -264,7 +264,9 @@ static enum MHD_Result run(struct request *q, enum MHD_Result (*step)(struct req
     connection_answers(q);
     loop_set(&loop);
     caller_set_authorization(request_header(q, "Authorization"));
+    caller_set_waiting(begun / 1000);
     enum MHD_Result r = step(q);
+    caller_set_waiting(0);
     caller_set(NULL);
     loop_set(NULL);
     if (!q->counts_body && q->body_length > ACKED_WORTH)

@@ -4,13 +4,15 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/strbuf.h"
 #include "base/base64.h"
+#include "base/clock.h"
+#include "base/strbuf.h"
 
 #define PAIR_MAX ((size_t)4 * CALLER_TOKEN_MAX) /* bytes of a name and a token, in base64 */
 
 static _Thread_local char current[CALLER_TOKEN_MAX + 1];
 static _Thread_local unsigned length;
+static _Thread_local uint64_t waiting_since_ms;
 
 /* Nothing that could end a header or stand for something else in a log. */
 static bool is_plain(const char *token, size_t n)
@@ -82,4 +84,14 @@ void caller_set_authorization(const char *value)
     /* Longer than that with any name before it is no token either way. */
     if (pair && length_of(pair) <= PAIR_MAX)
         set_password(pair, length_of(pair));
+}
+
+void caller_set_waiting(uint64_t since_ms)
+{
+    waiting_since_ms = since_ms;
+}
+
+uint64_t caller_deadline(uint64_t most_ms)
+{
+    return (waiting_since_ms ? waiting_since_ms : clock_monotonic_ms()) + most_ms;
 }

@@ -1,5 +1,5 @@
 /* Whose request a thread is working on: the token that the client sent, for upstreams with
- * `credentials: forward`.
+ * `credentials: forward`, and since when the client has waited for its answer.
  *
  * It belongs to the thread that serves the request, like the way it came (upstream/loop.h); other
  * threads that work for it are given a copy. It is sent to its upstream's own origin alone, is
@@ -7,6 +7,8 @@
  */
 #ifndef WB_UPSTREAM_CALLER_H
 #define WB_UPSTREAM_CALLER_H
+
+#include <stdint.h>
 
 #define CALLER_TOKEN_MAX 1024u /* bytes, without the NUL; longer ones are none */
 
@@ -17,5 +19,11 @@ void caller_set(const char *token);
 void caller_set_authorization(const char *value);
 /* NULL = none. */
 const char *caller_token(void);
+
+/* CLOCK_MONOTONIC, in milliseconds; 0 = nobody waits. */
+void caller_set_waiting(uint64_t since_ms);
+/* Until when something may be waited for so that the client, who has to have an answer within
+ * `most_ms`, has one; nobody waits: from now on. */
+uint64_t caller_deadline(uint64_t most_ms);
 
 #endif

@@ -14,8 +14,8 @@
 /* A transfer may have to wait for a place; a client is told to come again rather than left hanging.
  */
 #define START_WAIT_MS 60000
-/* Clients of a Hub give up, for good, when an answer has not begun after 10 s; one that has begun
- * and pauses they take up again. */
+/* Clients of a Hub give up, for good, when an answer has not begun 10 s after they asked; one that
+ * has begun and pauses they take up again. */
 #define START_SOON_MS 8000
 #define HALT_STEP_MS 500
 #define LOOKS 4u /* at what is known of a blob, while that changes */
@@ -156,7 +156,8 @@ static int find_transfer(struct reader *r, struct link *link, struct error *err)
 /* As transfer_wait(), for as long as a client waits for its answer. */
 static int wait_for_state(const struct reader *r, enum transfer_state state, struct error *err)
 {
-    uint64_t have, end_ms = clock_monotonic_ms() + (r->has_given ? START_SOON_MS : START_WAIT_MS);
+    uint64_t have, end_ms = r->has_given ? caller_deadline(START_SOON_MS)
+                                         : clock_monotonic_ms() + START_WAIT_MS;
     for (;;) {
         uint64_t now = clock_monotonic_ms(), until_ms = end_ms;
         if (r->halt && atomic_load(r->halt))
@@ -476,7 +477,7 @@ static int join_small(struct reader *r, const struct config_upstream *c,
         return -1;
     r->kind = started ? READER_FILL : READER_JOIN;
     r->size = r->end = file->size;
-    return small_wait(r->small, 0, clock_monotonic_ms() + START_SOON_MS, &have, err) < 0 ? -1 : 0;
+    return small_wait(r->small, 0, caller_deadline(START_SOON_MS), &have, err) < 0 ? -1 : 0;
 }
 
 /* Whether it came before. */

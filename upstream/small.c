@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "upstream/blame.h"
+#include "upstream/caller.h"
 #include "upstream/callers.h"
 #include "upstream/lending.h"
 #include "upstream/transfer.h"
@@ -466,7 +467,7 @@ static int busy(struct error *err)
 static int find_or_wait(struct smalls *t, const struct small_source *from, struct small **ret,
                         struct error *err)
 {
-    uint64_t deadline_ms = clock_monotonic_ms() + SMALL_PATIENCE_MS;
+    uint64_t deadline_ms = caller_deadline(SMALL_PATIENCE_MS);
     for (;;) {
         if (t->stopping)
             return err_set(err, ERR_CANCELLED, "the server is shutting down");

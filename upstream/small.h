@@ -15,7 +15,8 @@
  * TRANSFER_MISMATCH_S: small_check_resume().
  *
  * Bounds: SMALL_FILE_MAX for a file, SMALL_MEMORY_MAX for all, SMALL_THREADS_MAX at once; who comes
- * when they are reached waits SMALL_PATIENCE_MS, then ERR_BUSY. Thread-safe.
+ * when they are reached waits SMALL_PATIENCE_MS (of the client's waiting), then ERR_BUSY.
+ * Thread-safe.
  */
 #ifndef WB_UPSTREAM_SMALL_H
 #define WB_UPSTREAM_SMALL_H

@@ -72,7 +72,8 @@ class Rough(HubApiCase):
         self.hub = RoughHub(**(options or {})).start()
         self.addCleanup(self.end_hub, self.hub)
         self.repo = self.hub.add_repo(self.REPO, FILES if files is None else files)
-        self.wb = self.make_server(self.hub, **{"tag_ttl": "1h", **USUAL, **settings})
+        self.wb = self.make_server(self.hub, root={"timeouts": {"drain": "1s"}},
+                                   **{"tag_ttl": "1h", **USUAL, **settings})
 
     def open(self, path, headers=None, method="GET"):
         """(seconds until the answer began, the answer, its connection)"""
@@ -196,6 +197,93 @@ class Beginnings(Rough):
                     if all(p[0] == 206 and p[2] for p in pieces):
                         self.assertTrue(b"".join(p[1] for p in pieces) == TRUE[path])
                     self.wb.stop()
+
+
+class Clocks(Rough):
+    """A client of Python's leaves for good when no answer has begun within 10 s, and takes up again
+    what has begun and pauses."""
+
+    def begins_in_time(self, path, statuses, method="GET"):
+        seconds, answer, connection = self.open(path, method=method)
+        connection.close()
+        self.assertLess(seconds, GIVE_UP_S - 1, path)
+        self.assertIn(answer.status, statuses, path)
+        if answer.status != 200:
+            self.assertTrue(answer.headers["X-Error-Message"])
+            self.assertTrue(answer.headers["Retry-After"])
+        return answer
+
+    def test_a_revision_and_then_bytes_that_do_not_come(self):
+        """Each of the two waits is shorter than that."""
+        self.begin(tag_ttl="0s")
+        for path in ("text.txt", "w.safetensors"):
+            self.head(self.url(path))
+        self.hub.fault("hub_stall", seconds=600)
+        answer = self.begins_in_time(self.url("text.txt"), (200,))
+        self.assertRegex(answer.headers["Warning"], "revalidate_timeout")
+        self.begins_in_time(self.url("w.safetensors"), (200,))
+
+    def test_many_small_files_that_do_not_come(self):
+        """More than are fetched at once: the rest is told to come again."""
+        names = [f"f{i}.json" for i in range(160)]
+        self.begin({name: name.encode() for name in names})
+        self.json("/api/models/Org/Model/tree/main?recursive=true")
+        self.hub.fault("hub_stall", seconds=600, kind="small")
+        got, threads = self.together(len(names), lambda i: self.begins_in_time(
+            self.url(names[i]), (200, 429)))
+        for thread in threads:
+            thread.join()
+        for answer in got:
+            self.assertNotIsInstance(answer, Exception)
+        self.assertEqual({answer.status for answer in got}, {200, 429})
+
+    def test_heads_while_a_long_list_comes(self):
+        """They are answered one by one, and all at once when the list is there."""
+        files = {f"f{i}.json": b"%d" % i for i in range(120)}
+        self.begin(files, {"page_size": 1})
+        self.hub.fault("hub_stall", seconds=0.1, kind="tree")
+        for i in range(4):
+            answer = self.begins_in_time(self.url(f"f{i}.json"), (200,), "HEAD")
+            self.assertEqual(answer.headers["ETag"], f'"{git_blob_id(b"%d" % i)}"')
+        answer = self.head(self.url("nope.json"))
+        self.refused(answer, 404, "EntryNotFound")
+        self.until("all of the list", lambda: self.hub.count("hub", kind="tree") == 120)
+        self.json("/api/models/Org/Model/tree/main?recursive=true")
+        self.hub.reset()
+        for name in files:
+            self.assertEqual(self.head(self.url(name)).status, 200)
+        self.assertEqual(self.hub.requests("hub"), [])
+
+    def test_a_small_file_that_breaks_again_and_again(self):
+        self.begin()
+        self.head(self.url("text.txt"))
+        for i in range(6):
+            self.hub.fault("cdn_cut", kind="small", bytes=(i + 1) * 40_000, times=1)
+        self.assertEqual(self.take(self.url("text.txt"))[:3], (200, TEXT, True))
+
+    def test_fifty_readers_of_a_slow_one(self):
+        """One fetch, one copy in memory, and some who leave."""
+        data = random.Random(3).randbytes(24 * MIB)
+        self.begin({"big.txt": File(data, lfs=False)})
+        self.head(self.url("big.txt"))
+        self.hub.fault("cdn_throttle", kind="small", rate=6 * MIB)
+
+        def read(i):
+            if i % 5:
+                return self.take(self.url("big.txt"))
+            _, answer, connection = self.open(self.url("big.txt"))
+            first = answer.read(1000)
+            connection.close()
+            return first
+        got, threads = self.together(50, read)
+        for thread in threads:
+            thread.join()
+        for i, took in enumerate(got):
+            self.assertTrue(took[1] == data if i % 5 else took == data[:1000], i)
+        self.assertEqual(self.hub.count("hub", kind="small", method="GET"), 1)
+        with open(f"/proc/{self.wb.pid}/status", encoding="ascii") as f:
+            peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+        self.assertLess(peak, 300 * 1024)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "upstream/caller.h"
 #include "upstream/callers.h"
 
@@ -151,4 +152,15 @@ Test(callers, are_asked_for_in_turn)
     cr_assert_eq(callers.n, CALLERS_MAX);
     callers_done(&callers);
     hub_free(h);
+}
+
+Test(caller, who_has_waited_waits_less)
+{
+    uint64_t now = clock_monotonic_ms();
+    cr_assert_geq(caller_deadline(8000), now + 8000);
+    caller_set_waiting(now - 3000);
+    cr_assert_eq(caller_deadline(8000), now + 5000);
+    cr_assert_eq(caller_deadline(2000), now - 1000, "it is over");
+    caller_set_waiting(0);
+    cr_assert_geq(caller_deadline(8000), now + 8000);
 }
