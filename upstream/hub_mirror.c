@@ -243,6 +243,14 @@ int hub_look_check_file(const struct hub_look *l, const char *path, uint64_t siz
     return config_policy_check_file(c, l->repository, path, format, size, err);
 }
 
+bool hub_look_shows_revision(const struct hub_look *l, const char *revision)
+{
+    const struct config *c = l->m->all;
+    return config_policy_check(c, l->asked_as, revision, NULL) == 0 &&
+           (strcmp(l->repository, l->asked_as) == 0 ||
+            config_policy_check(c, l->repository, revision, NULL) == 0);
+}
+
 bool hub_look_hides(const struct hub_look *l, bool *ret_sizes)
 {
     const struct config_policy *policies[] = {config_policy_of(l->m->all, l->asked_as),

@@ -296,12 +296,12 @@ static int ask_document(const struct asking *a, const struct strbuf *suffix, boo
     return 0;
 }
 
-static bool is_never_pinned(void *ctx, const char *revision, char commit[static 41])
+static enum hub_ref_shown is_never_pinned(void *ctx, const char *revision, char commit[static 41])
 {
     (void)ctx;
     (void)revision;
     (void)commit;
-    return false;
+    return HUB_REF_AS_IT_IS;
 }
 
 static int run_refs(const struct asking *a)

@@ -181,17 +181,20 @@ const char *hub_what_refs(bool pull_requests)
     return pull_requests ? "refs?include_prs=1" : "refs";
 }
 
-/* A revision that has a commit for now has it here as well. */
-static bool pinned(void *ctx, const char *revision, char commit[static 41])
+/* A revision that has a commit for now has it here as well. One that may not be asked for is not to
+ * be had by way of its commit. */
+static enum hub_ref_shown pinned(void *ctx, const char *revision, char commit[static 41])
 {
     const struct hub_look *l = ctx;
     struct hub_pin pin;
+    if (!hub_look_shows_revision(l, revision))
+        return HUB_REF_HIDDEN;
     if (!*revision || strlen(revision) > HUB_REVISION_MAX ||
         store_hub_pin_get(l->m->store, l->m->config->prefix, l->id, revision, &pin, NULL) != 1 ||
         !hub_is_fresh(l->m, pin.checked_at))
-        return false;
+        return HUB_REF_AS_IT_IS;
     memcpy(commit, pin.commit, sizeof(pin.commit));
-    return true;
+    return HUB_REF_PINNED;
 }
 
 static int tell_refs(struct hub_look *l, const struct strbuf *json, struct strbuf *to,
@@ -210,7 +213,7 @@ static int tell_main(struct hub_look *l, struct strbuf *to, struct error *err)
     if (hub_look_find_pin(l, err) < 0)
         return -1;
     *err = why;
-    if (!l->has_pin)
+    if (!l->has_pin || !hub_look_shows_revision(l, "main"))
         return -1;
     hub_look_stale(l, l->pin.checked_at, why.text);
     strbuf_printf(to,

@@ -349,6 +349,7 @@ static void put_pinned(const struct part *target, const char *commit, const stru
     strbuf_put(to, target->text + target->len, whole->len - before - target->len);
 }
 
+/* 1, 0 it is not shown, -1. */
 static int copy_ref(struct json_scan *s, hub_json_pinned pinned, void *ctx, struct strbuf *to,
                     struct error *err)
 {
@@ -361,12 +362,21 @@ static int copy_ref(struct json_scan *s, hub_json_pinned pinned, void *ctx, stru
     if (read_object(s, keys, parts, ARRAY_LEN(keys), NULL, err) < 0)
         return -1;
     whole.len = (size_t)((const char *)s->p - whole.text);
-    if (parts[1].text && text_of(&parts[0], &ref) &&
-        pinned(ctx, revision_of(strbuf_str(&ref)), commit))
-        put_pinned(&parts[1], commit, &whole, to);
-    else
-        strbuf_put(to, whole.text, whole.len);
-    return 0;
+    bool is_named = parts[1].text && text_of(&parts[0], &ref);
+    switch (pinned(ctx, is_named ? revision_of(strbuf_str(&ref)) : "", commit)) {
+    case HUB_REF_PINNED:
+        if (is_named) {
+            put_pinned(&parts[1], commit, &whole, to);
+            return 1;
+        }
+        break;
+    case HUB_REF_HIDDEN:
+        return 0;
+    case HUB_REF_AS_IT_IS:
+        break;
+    }
+    strbuf_put(to, whole.text, whole.len);
+    return 1;
 }
 
 static int copy_refs(struct json_scan *s, hub_json_pinned pinned, void *ctx, struct strbuf *to,
@@ -379,9 +389,13 @@ static int copy_refs(struct json_scan *s, hub_json_pinned pinned, void *ctx, str
     size_t begin = to->len;
     for (bool first = true; (more = json_scan_more(s, ']', first, "a list of refs", err)) > 0;
          first = false) {
+        size_t before = to->len;
         put_separator(to, begin);
-        if (copy_ref(s, pinned, ctx, to, err) < 0)
+        int shown = copy_ref(s, pinned, ctx, to, err);
+        if (shown < 0)
             return -1;
+        if (!shown)
+            strbuf_truncate(to, before);
     }
     strbuf_putc(to, ']');
     return more;

@@ -196,12 +196,14 @@ int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_re
                    struct error *err);
 /* The id is this one; asks its policies. */
 int hub_look_set_id(struct hub_look *l, const char *id, struct error *err);
-/* Where no id is known, the name is one from here on: what is stored under it is for those alone who
- * may have that repository. */
+/* Where no id is known, the name is one from here on: what is stored under it is for those alone
+ * who may have that repository. */
 int hub_look_is_id(struct hub_look *l, struct error *err);
 /* ERR_DENIED: a policy hides the file. */
 int hub_look_check_file(const struct hub_look *l, const char *path, uint64_t size,
                         struct error *err);
+/* Whether the policies let this revision be asked for. */
+bool hub_look_shows_revision(const struct hub_look *l, const char *revision);
 /* Whether any policy could hide a file; *ret_sizes: whether one needs sizes. */
 bool hub_look_hides(const struct hub_look *l, bool *ret_sizes);
 
@@ -271,9 +273,11 @@ int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, voi
                          struct error *err);
 int hub_json_rows_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
                          struct strbuf *to, struct error *err);
-/* The refs object with the commit that `pinned` has for a revision in place of the Hub's, and the
- * arrays that clients need. pinned: false = leave it. */
-typedef bool (*hub_json_pinned)(void *ctx, const char *revision, char commit[static 41]);
+/* The refs object with the commit that `pinned` has for a revision in place of the Hub's, without
+ * those that it hides, and with the arrays that clients need. revision "": it has no name. */
+enum hub_ref_shown { HUB_REF_AS_IT_IS, HUB_REF_PINNED, HUB_REF_HIDDEN };
+typedef enum hub_ref_shown (*hub_json_pinned)(void *ctx, const char *revision,
+                                              char commit[static 41]);
 int hub_json_refs(const char *json, size_t len, hub_json_pinned pinned, void *ctx,
                   struct strbuf *to, struct error *err);
 /* The commit that a refs object has for a revision: 1, 0. */

@@ -597,6 +597,25 @@ class Rules(AttackCase):
         status, _, body = self.v2("hf/org/model/manifests/latest", None, "GET", LLAMA)
         self.assertEqual(status, 403, body)
 
+    def test_refs_of_what_may_be_asked_for(self):
+        """A branch that may not be had is not to be had by way of the commit that its ref names."""
+        self.hub.set_tag("Org/Model", "v1", self.commit)
+        data = None
+        for rule, names in (({}, {"main", "v1", "refs/pr/1"}), ({"pinned_only": True}, set()),
+                            ({"revisions": ["v*"]}, {"v1"}),
+                            ({"revisions": ["main", "refs/pr/*"]}, {"main", "refs/pr/1"})):
+            self.wb = self.make_server(self.hub, data=data, tag_ttl="1h", root={
+                "policies": [{"repositories": "hf/org/*", **rule}]})
+            data = self.wb.data
+            for name in ("Org/Model", "old/model"):
+                for query in ("", "?include_prs=1"):
+                    refs = self.json(f"/api/models/{name}/refs{query}")
+                    told = {re.sub("^refs/(heads|tags)/", "", r["ref"])
+                            for kind in refs.values() for r in kind}
+                    self.assertEqual(told, {n for n in names if query or "pr" not in n}, rule)
+                    self.assertLessEqual({"branches", "tags", "converts"}, set(refs))
+            self.wb.stop()
+
     def test_hidden_files_everywhere(self):
         """Also where they are held already."""
         shown, hidden = ["config.json", "model.safetensors"], "tiny-Q8_0.gguf"
