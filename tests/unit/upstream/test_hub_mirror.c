@@ -1,12 +1,13 @@
+#define SKEWS_WALL_CLOCK
+
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "script_server.h"
+#include "skewed_clock.h"
 #include "upstream/hub_mirror_private.h"
 
 #define C1 "0123456789abcdef0123456789abcdef01234567"
@@ -14,26 +15,6 @@
 #define SHA "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 #define OID "ce013625030ba8dba906f756967f9e9ca394464a"
 #define POINTER "1111111111111111111111111111111111111111"
-
-/* ---- clocks that can be put forward ---------------------------------------------------------- */
-
-static _Atomic long skew_s;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-    int rc = (int)syscall(SYS_clock_gettime, id, t);
-    t->tv_sec += atomic_load(&skew_s);
-    return rc;
-}
-
-time_t time(time_t *ret)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    if (ret)
-        *ret = t.tv_sec;
-    return t.tv_sec;
-}
 
 /* ---- a mirror of a scripted Hub -------------------------------------------------------------- */
 

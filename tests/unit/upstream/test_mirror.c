@@ -1,14 +1,15 @@
+#define SKEWS_WALL_CLOCK
+
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "script_server.h"
+#include "skewed_clock.h"
 #include "upstream/mirror_private.h"
 
 #define LAYER "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -20,26 +21,6 @@
 #define ONE IMAGE("3")
 #define TWO "{\"schemaVersion\":2,\"mediaType\":\"" OCI_INDEX_TYPE "\",\"manifests\":[]}"
 #define REPO "reg.test/library/app"
-
-/* ---- clocks that can be put forward ---------------------------------------------------------- */
-
-static _Atomic long skew_s;
-
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-    int rc = (int)syscall(SYS_clock_gettime, id, t);
-    t->tv_sec += atomic_load(&skew_s);
-    return rc;
-}
-
-time_t time(time_t *ret)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    if (ret)
-        *ret = t.tv_sec;
-    return t.tv_sec;
-}
 
 /* ---- a mirror of a scripted registry --------------------------------------------------------- */
 
