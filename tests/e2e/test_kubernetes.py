@@ -131,10 +131,8 @@ class Configured(EndToEnd):
         self.assertEqual(status, 200, manifest)
 
     def test_what_the_operator_asks(self):
-        """The commands of README.md, which need the branch's commit although no branch may be had."""
+        """The commands of README.md."""
         wb = self.serve()
-        refs = json.loads(wb.get("/hf/api/models/Qwen/Qwen3-8B/refs")[2])
-        self.assertEqual([b["targetCommit"] for b in refs["branches"]], [self.commit])
         done = subprocess.run([binary(), "warm", "--server", wb.url,
                                f"hf/qwen/qwen3-8b:{self.commit}"],
                               capture_output=True, text=True, check=False)
