@@ -295,11 +295,27 @@ bool json_u64(const struct json *j, uint64_t *ret)
     return true;
 }
 
+/* How many bytes at the beginning stand for themselves: most of nearly every string. */
+static size_t count_plain(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && p[i] >= 0x20 && p[i] < 0x80 && p[i] != '"' && p[i] != '\\' && p[i] != '<' &&
+           p[i] != '>' && p[i] != '&')
+        i++;
+    return i;
+}
+
 void json_put_string_n(struct strbuf *b, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s;
     strbuf_putc(b, '"');
     while (n) {
+        size_t plain = count_plain(p, n);
+        strbuf_put(b, p, plain);
+        p += plain;
+        n -= plain;
+        if (!n)
+            break;
         unsigned step = utf8_sequence(p, n);
         if (!step) {
             strbuf_puts(b, "\\ufffd");
