@@ -26,7 +26,11 @@ int hub_mirror_new(const struct config *c, const struct config_upstream *u, stru
         free(m);
         return -1;
     }
-    pthread_mutex_init(&m->rows.lock, NULL);
+    if (hub_rows_cache_init(&m->rows, err) < 0) {
+        hub_flights_end(&m->flights);
+        free(m);
+        return -1;
+    }
     if (notes_init(&m->negatives, err) < 0 || notes_init(&m->checked, err) < 0 ||
         hub_access_new(c, u, s, &m->access, err) < 0) {
         hub_mirror_free(m);
@@ -251,11 +255,17 @@ bool hub_look_shows_revision(const struct hub_look *l, const char *revision)
             config_policy_check(c, l->repository, revision, NULL) == 0);
 }
 
+void hub_look_policies(const struct hub_look *l, const struct config_policy *ret[static 2])
+{
+    ret[0] = config_policy_of(l->m->all, l->asked_as);
+    ret[1] = config_policy_of(l->m->all, l->repository);
+}
+
 bool hub_look_hides(const struct hub_look *l, bool *ret_sizes)
 {
-    const struct config_policy *policies[] = {config_policy_of(l->m->all, l->asked_as),
-                                              config_policy_of(l->m->all, l->repository)};
+    const struct config_policy *policies[2];
     bool hides = false;
+    hub_look_policies(l, policies);
     *ret_sizes = false;
     for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
         hides |= policies[i] && (policies[i]->formats.n || policies[i]->max_file);

@@ -82,11 +82,12 @@ struct hub_folder {
     const char *path;
     char git_oid[41];
 };
+/* Shared by all who ask for it: not to be changed. */
 struct hub_listing {
     struct commit_files list;   /* every file, sorted by path, but those that a policy hides */
     struct hub_folder *folders; /* sorted by path */
     size_t n_folders;
-    char *storage;
+    struct hub_rows *rows; /* owns the above */
 };
 void hub_listing_done(struct hub_listing *l);
 /* The complete list at the revision's commit. */

@@ -267,6 +267,7 @@ static int run_rows(const struct asking *a)
     /* What an import has stored of the files knows more. */
     if (hub_rows_read(a->m, id, commit, &had, NULL) == 1 && had->has_folders) {
         commit_files_done(&list);
+        hub_rows_cache_put(&a->m->rows, id, commit, had);
         r->rows = had;
         return 0;
     }

@@ -7,6 +7,7 @@
  *     hub_mirror_ask.c     asking the Hub, and bringing the store up to date with what it says
  *     hub_mirror_flight.c  questions under way: each is asked once
  *     hub_mirror_rows.c    file lists
+ *     hub_mirror_cache.c   those in memory
  *     hub_mirror_file.c    files
  *     hub_mirror_info.c    info and refs
  *     hub_mirror_tree.c    expanded rows and history
@@ -29,15 +30,17 @@
 #define HUB_THREADS_SLOW 4u        /* as many while answers are late */
 #define HUB_LIST_PATIENCE_MS 2000u /* a HEAD waits so long for a list that answers all others */
 #define HUB_DOCUMENT_MAX (64u << 20)
-#define HUB_ROWS_CACHED 16u
-#define HUB_ROWS_BYTES_MAX (64u << 20)
+#define HUB_ROWS_CACHED 64u
+#define HUB_ROWS_BYTES_MAX (128u << 20) /* of the lists in memory; a longer one is there alone */
 #define HUB_NO_OID "0000000000000000000000000000000000000000"
 
-/* ---- file lists (hub_mirror_rows.c) ---------------------------------------------------------- */
+/* ---- file lists (hub_mirror_rows.c, hub_mirror_cache.c) -------------------------------------- */
 
 /* The files and folders of a commit; does not change any more. */
 struct hub_rows {
     atomic_uint users;
+    size_t bytes;             /* that it takes up, nearly */
+    struct hub_rows *whole;   /* where some of it is hidden: the list that owns paths and folders */
     struct commit_files list; /* sorted by path */
     bool has_folders;         /* as the Hub has them; else as the paths name them, without ids */
     struct hub_folder *folders;
@@ -57,21 +60,39 @@ static inline void hub_rows_unref_p(struct hub_rows **r)
 const struct commit_file *hub_rows_file(const struct hub_rows *r, const char *path);
 bool hub_rows_has_folder(const struct hub_rows *r, const char *folder);
 
+/* What a list in memory is of. policies: what is hidden from it (NULL, NULL = nothing is). */
+struct hub_rows_key {
+    const char *id, *commit;
+    const struct config_policy *policies[2];
+    bool has_folders; /* of the list that something is hidden from */
+};
+struct hub_rows_load;
 struct hub_rows_cache {
     pthread_mutex_t lock; /* guards: all below */
+    pthread_cond_t loaded;
+    struct hub_rows_load *loads; /* under way */
     uint64_t clock;
     size_t bytes;
     struct hub_rows_entry {
-        char *key;
+        struct hub_rows_key key; /* points into texts */
+        char *texts;
         uint64_t used;
         size_t bytes;
-        struct hub_rows *rows;
+        struct hub_rows *rows; /* NULL = the entry is free */
     } items[HUB_ROWS_CACHED];
 };
+int hub_rows_cache_init(struct hub_rows_cache *c, struct error *err);
+void hub_rows_cache_done(struct hub_rows_cache *c);
 void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *commit,
                         struct hub_rows *rows);
-void hub_rows_cache_done(struct hub_rows_cache *c);
-/* What is stored of a commit's list: 1, 0, -1. The second one looks at nothing in memory. */
+/* The list in memory; else load() makes it, once for all who want it meanwhile, and it is kept.
+ * load(): 1 and a list, 0 there is none, -1; then those who wait try for themselves. It must not
+ * wait for anything but the disk. */
+typedef int (*hub_rows_loader)(void *ctx, struct hub_rows **ret, struct error *err);
+int hub_rows_cache_get(struct hub_rows_cache *c, const struct hub_rows_key *k, hub_rows_loader load,
+                       void *ctx, struct hub_rows **ret, struct error *err);
+/* What is stored of a commit's list: 1, 0, -1. The second one neither looks into memory nor keeps
+ * anything there. */
 int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
                     struct error *err);
 int hub_rows_read(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
@@ -206,6 +227,8 @@ int hub_look_check_file(const struct hub_look *l, const char *path, uint64_t siz
 bool hub_look_shows_revision(const struct hub_look *l, const char *revision);
 /* Whether any policy could hide a file; *ret_sizes: whether one needs sizes. */
 bool hub_look_hides(const struct hub_look *l, bool *ret_sizes);
+/* The policies of both its names. */
+void hub_look_policies(const struct hub_look *l, const struct config_policy *ret[static 2]);
 
 /* A task about it, asked under the best name for that. */
 struct hub_task hub_look_task(const struct hub_look *l, enum hub_task_kind kind,

@@ -1,5 +1,4 @@
-/* The complete file list of a commit, with its folders: stored once, and kept in memory while it is
- * used, because a client asks for each of its files. */
+/* The complete file list of a commit, with its folders. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +17,12 @@ void hub_rows_unref(struct hub_rows *r)
     if (!r || atomic_fetch_sub_explicit(&r->users, 1, memory_order_acq_rel) != 1)
         return;
     commit_files_done(&r->list);
-    free(r->folders);
-    free(r->folder_texts);
+    if (r->whole) {
+        hub_rows_unref(r->whole);
+    } else {
+        free(r->folders);
+        free(r->folder_texts);
+    }
     free(r);
 }
 
@@ -96,6 +99,33 @@ static int derive_folders(struct hub_rows *r, struct error *err)
     return 0;
 }
 
+static bool is_sorted(const struct commit_files *l)
+{
+    for (size_t i = 1; i < l->n; i++)
+        if (strcmp(l->files[i - 1].path, l->files[i].path) > 0)
+            return false;
+    return true;
+}
+
+/* The paths alone, where they may stand among other things. Without memory for it they stay. */
+static size_t keep_paths(struct commit_files *l)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < l->n; i++)
+        n += strlen(l->files[i].path) + 1;
+    char *texts = malloc(n), *p = texts;
+    if (!texts)
+        return n;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = p;
+        p = stpcpy(p, l->files[i].path) + 1;
+        l->files[i].path = path;
+    }
+    free(l->storage);
+    l->storage = texts;
+    return n;
+}
+
 int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struct hub_rows **ret,
                   struct error *err)
 {
@@ -107,8 +137,9 @@ int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struc
     atomic_init(&r->users, 1);
     r->list = *list;
     *list = (struct commit_files){0};
-    if (r->list.n > 1)
+    if (!is_sorted(&r->list))
         qsort(r->list.files, r->list.n, sizeof(*r->list.files), by_path);
+    size_t texts = keep_paths(&r->list);
     int rc = folders ? read_folders(r, folders, err) : 0;
     if (rc == 0 && !r->has_folders)
         rc = derive_folders(r, err);
@@ -116,6 +147,8 @@ int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struc
         hub_rows_unref(r);
         return -1;
     }
+    r->bytes = sizeof(*r) + texts + r->list.n * sizeof(*r->list.files) +
+               r->n_folders * (sizeof(*r->folders) + 64);
     *ret = r;
     return 0;
 }
@@ -152,125 +185,7 @@ bool hub_rows_has_folder(const struct hub_rows *r, const char *folder)
     return i < r->list.n && strncmp(r->list.files[i].path, strbuf_str(&inside), inside.len) == 0;
 }
 
-/* ---- lists in memory ------------------------------------------------------------------------- */
-
-static char *cache_key(const char *id, const char *commit)
-{
-    _cleanup_strbuf_ struct strbuf key = STRBUF_INIT;
-    strbuf_printf(&key, "%s %s", commit, id);
-    return strbuf_take(&key);
-}
-
-/* Near enough. */
-static size_t bytes_of(const struct hub_rows *r)
-{
-    return r->list.n * (sizeof(struct commit_file) + 64) +
-           r->n_folders * (sizeof(struct hub_folder) + 64);
-}
-
-/* The functions with the word entry are called with the lock held. */
-
-static void clear_entry(struct hub_rows_cache *c, struct hub_rows_entry *e)
-{
-    c->bytes -= e->bytes;
-    free(e->key);
-    hub_rows_unref(e->rows);
-    *e = (struct hub_rows_entry){0};
-}
-
-static struct hub_rows_entry *find_entry(struct hub_rows_cache *c, const char *key)
-{
-    for (size_t i = 0; i < HUB_ROWS_CACHED; i++)
-        if (c->items[i].key && strcmp(c->items[i].key, key) == 0)
-            return &c->items[i];
-    return NULL;
-}
-
-static struct hub_rows_entry *oldest_entry(struct hub_rows_cache *c, bool in_use)
-{
-    struct hub_rows_entry *e = NULL;
-    for (size_t i = 0; i < HUB_ROWS_CACHED; i++)
-        if ((!in_use || c->items[i].key) && (!e || c->items[i].used < e->used))
-            e = &c->items[i];
-    return e;
-}
-
-void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *commit,
-                        struct hub_rows *rows)
-{
-    char *key = cache_key(id, commit);
-    if (!key)
-        return;
-    pthread_mutex_lock(&c->lock);
-    struct hub_rows_entry *e = find_entry(c, key);
-    if (!e)
-        e = oldest_entry(c, false);
-    clear_entry(c, e);
-    /* However long it is: without it each of its files would cost reading it. */
-    struct hub_rows_entry *old;
-    size_t bytes = bytes_of(rows);
-    while (c->bytes && c->bytes + bytes > HUB_ROWS_BYTES_MAX && (old = oldest_entry(c, true)))
-        clear_entry(c, old);
-    *e = (struct hub_rows_entry){
-        .key = key, .used = ++c->clock, .bytes = bytes, .rows = hub_rows_ref(rows)};
-    c->bytes += bytes;
-    pthread_mutex_unlock(&c->lock);
-}
-
-static struct hub_rows *cache_get(struct hub_rows_cache *c, const char *id, const char *commit)
-{
-    _cleanup_free_ char *key = cache_key(id, commit);
-    if (!key)
-        return NULL;
-    pthread_mutex_lock(&c->lock);
-    struct hub_rows_entry *e = find_entry(c, key);
-    if (e)
-        e->used = ++c->clock;
-    struct hub_rows *rows = e ? hub_rows_ref(e->rows) : NULL;
-    pthread_mutex_unlock(&c->lock);
-    return rows;
-}
-
-void hub_rows_cache_done(struct hub_rows_cache *c)
-{
-    for (size_t i = 0; i < HUB_ROWS_CACHED; i++)
-        clear_entry(c, &c->items[i]);
-    pthread_mutex_destroy(&c->lock);
-}
-
 /* ---- stored, or asked for -------------------------------------------------------------------- */
-
-int hub_rows_read(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
-                  struct error *err)
-{
-    _cleanup_strbuf_ struct strbuf folders = STRBUF_INIT;
-    struct commit_files list = {0};
-    struct hub_rows *rows = NULL;
-    int found = store_commit_files_get(m->store, m->config->prefix, id, commit, &list, err);
-    if (found != 1)
-        return found;
-    found = store_hub_document_get(m->store, m->config->prefix, id, commit, "folders", &folders,
-                                   NULL, err);
-    if (found < 0) {
-        commit_files_done(&list);
-        return -1;
-    }
-    if (hub_rows_make(&list, found ? &folders : NULL, &rows, err) < 0)
-        return -1;
-    hub_rows_cache_put(&m->rows, id, commit, rows);
-    *ret = rows;
-    return 1;
-}
-
-int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
-                    struct error *err)
-{
-    struct hub_rows *rows = cache_get(&m->rows, id, commit);
-    if (!rows)
-        return hub_rows_read(m, id, commit, ret, err);
-    *ret = rows;
-    return 1;
-}
 
 static int ask_for_rows(struct hub_look *l, bool held, struct hub_rows **ret, struct error *err)
 {
@@ -316,71 +231,78 @@ int hub_look_rows(struct hub_look *l, bool folders, struct hub_rows **ret, struc
 
 void hub_listing_done(struct hub_listing *l)
 {
-    commit_files_done(&l->list);
-    free(l->folders);
-    free(l->storage);
-    *l = (struct hub_listing){.storage = NULL};
+    hub_rows_unref(l->rows);
+    *l = (struct hub_listing){.rows = NULL};
 }
 
-struct copying {
-    struct hub_listing *to;
-    char *p; /* where the next text goes */
+/* The list without what the policies hide. */
+static int make_shown(const struct hub_look *l, struct hub_rows *whole, struct hub_rows **ret,
+                      struct error *err)
+{
+    struct hub_rows *r = calloc(1, sizeof(*r));
+    struct commit_file *files = calloc(whole->list.n + 1, sizeof(*files));
+    if (!r || !files) {
+        free(r);
+        free(files);
+        return no_memory(err);
+    }
+    atomic_init(&r->users, 1);
+    r->list.files = files;
+    for (size_t i = 0; i < whole->list.n; i++) {
+        const struct commit_file *f = &whole->list.files[i];
+        if (hub_look_check_file(l, f->path, f->size, NULL) == 0)
+            files[r->list.n++] = *f;
+    }
+    r->has_folders = whole->has_folders;
+    r->folders = whole->folders;
+    r->n_folders = whole->n_folders;
+    r->bytes = sizeof(*r) + r->list.n * sizeof(*files);
+    r->whole = hub_rows_ref(whole);
+    *ret = r;
+    return 0;
+}
+
+struct showing {
+    const struct hub_look *look;
+    struct hub_rows *whole;
 };
 
-static const char *copy_text(struct copying *c, const char *s)
+static int load_shown(void *ctx, struct hub_rows **ret, struct error *err)
 {
-    char *to = c->p;
-    c->p = stpcpy(to, s) + 1;
-    return to;
+    const struct showing *s = ctx;
+    return make_shown(s->look, s->whole, ret, err) < 0 ? -1 : 1;
 }
 
-static size_t text_bytes(const struct hub_rows *r)
+/* What the policies leave of a list is shared as the list is: many clients ask for it at once. */
+static int find_shown(const struct hub_look *l, struct hub_rows *whole, struct hub_rows **ret,
+                      struct error *err)
 {
-    size_t n = 1;
-    for (size_t i = 0; i < r->list.n; i++)
-        n += strlen(r->list.files[i].path) + 1;
-    for (size_t i = 0; i < r->n_folders; i++)
-        n += strlen(r->folders[i].path) + 1;
-    return n;
-}
-
-static int copy_rows(const struct hub_look *l, const struct hub_rows *r, struct hub_listing *to,
-                     struct error *err)
-{
-    bool sizes, hides = hub_look_hides(l, &sizes);
-    to->list.files = calloc(r->list.n + 1, sizeof(*to->list.files));
-    to->folders = calloc(r->n_folders + 1, sizeof(*to->folders));
-    to->storage = malloc(text_bytes(r));
-    if (!to->list.files || !to->folders || !to->storage)
-        return no_memory(err);
-    struct copying c = {.to = to, .p = to->storage};
-    for (size_t i = 0; i < r->list.n; i++) {
-        const struct commit_file *f = &r->list.files[i];
-        if (hides && hub_look_check_file(l, f->path, f->size, NULL) < 0)
-            continue;
-        to->list.files[to->list.n] = *f;
-        to->list.files[to->list.n++].path = copy_text(&c, f->path);
+    bool sizes;
+    if (!hub_look_hides(l, &sizes)) {
+        *ret = hub_rows_ref(whole);
+        return 0;
     }
-    for (size_t i = 0; i < r->n_folders; i++) {
-        to->folders[i] = r->folders[i];
-        to->folders[i].path = copy_text(&c, r->folders[i].path);
-    }
-    to->n_folders = r->n_folders;
-    return 0;
+    struct showing s = {.look = l, .whole = whole};
+    struct hub_rows_key k = {
+        .id = l->id, .commit = l->at->commit, .has_folders = whole->has_folders};
+    hub_look_policies(l, k.policies);
+    return hub_rows_cache_get(&l->m->rows, &k, load_shown, &s, ret, err) < 0 ? -1 : 0;
 }
 
 int hub_mirror_list(struct hub_mirror *m, const struct hub_query *q, struct hub_listing *ret,
                     struct hub_at *at, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
-    _cleanup_hub_rows_ struct hub_rows *rows = NULL;
-    _cleanup_(hub_listing_done) struct hub_listing list = {.storage = NULL};
+    _cleanup_hub_rows_ struct hub_rows *rows = NULL, *shown = NULL;
     struct hub_look l;
     if (hub_look_begin(m, q, true, HUB_ACCESS_METADATA, &l, at, err) < 0 ||
         hub_look_commit(&l, NULL, &x, err) < 0 || hub_look_rows(&l, true, &rows, err) < 0 ||
-        copy_rows(&l, rows, &list, err) < 0)
+        find_shown(&l, rows, &shown, err) < 0)
         return -1;
-    *ret = list;
-    list = (struct hub_listing){.storage = NULL};
+    *ret = (struct hub_listing){.list = shown->list,
+                                .folders = shown->folders,
+                                .n_folders = shown->n_folders,
+                                .rows = shown};
+    shown = NULL;
     return 0;
 }

@@ -201,7 +201,7 @@ static void is_refused(struct world *w, int rc, enum hub_refused refused)
 static void snapshot(struct world *w, const char *revision)
 {
     struct hub_file f = {.size = 0};
-    struct hub_listing l = {.storage = NULL};
+    struct hub_listing l = {.rows = NULL};
     is_right(w, info(w, revision), C1, "");
     cr_assert(said(w, "\"sha\":\"" C1 "\""));
     cr_assert(said(w, "a.safetensors") && said(w, "config.json"));
@@ -287,7 +287,7 @@ Test(hub_mirror, folders_are_asked_for_or_else_derived)
     static const char *const paths[] = {"a-b/c", "a/b/c", "a/b/d", "a/e", "a0", "z/z/z/z"};
     static const char *const folders[] = {"a", "a-b", "a/b", "z", "z/z", "z/z/z"};
     struct world *w = world();
-    struct hub_listing l = {.storage = NULL};
+    struct hub_listing l = {.rows = NULL};
     struct commit_file files[ARRAY_LEN(paths)];
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         files[i] = (struct commit_file){.path = paths[i], .size = 6, .git_oid = OID};
@@ -386,7 +386,7 @@ Test(hub_mirror, a_file_is_had_without_the_list_when_that_is_refused)
 
 static void snapshot_is_stale(struct world *w, const char *why)
 {
-    struct hub_listing l = {.storage = NULL};
+    struct hub_listing l = {.rows = NULL};
     is_right(w, info(w, "main"), C1, why);
     cr_assert(said(w, "a.safetensors"));
     is_right(w, list(w, "main", &l), C1, why);
@@ -685,7 +685,7 @@ Test(hub_mirror, policies_hide_files_and_refuse_repositories)
     struct config_policy policies[] = {
         {.repositories = (char *)"hf/o/*", .formats = {.items = formats, .n = 1}},
         {.repositories = (char *)"hf/*/*", .deny = true}};
-    struct hub_listing l = {.storage = NULL};
+    struct hub_listing l = {.rows = NULL};
     w->config.policies = policies;
     w->config.n_policies = ARRAY_LEN(policies);
     says_info(w, MAIN, INFO(C1, ""));
