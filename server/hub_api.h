@@ -8,6 +8,7 @@
 #ifndef WB_SERVER_HUB_API_H
 #define WB_SERVER_HUB_API_H
 
+#include "server/hub_json.h"
 #include "server/hub_route.h"
 #include "server/request.h"
 #include "upstream/hub_mirror.h"
@@ -51,6 +52,19 @@ enum MHD_Result hub_reply_with(struct request *q, const struct hub_at *at, unsig
 enum MHD_Result hub_collect(struct request *q, size_t max, request_handler *then);
 /* Valid until the answer is given. Never NULL inside `then`. */
 const struct strbuf *hub_body(const struct request *q);
+
+/* ---- hub_stream.c -----------------------------------------------------------------------------
+ */
+
+/* Whether answers about all of it are too long to be made in memory first. */
+bool hub_is_long(const struct hub_listing *l);
+/* Both take the listing over, also on failure, and write its rows while they are sent. */
+enum MHD_Result hub_stream_tree(struct request *q, const struct hub_at *at,
+                                struct hub_listing *files, const struct hub_walk *from);
+/* around: the object that they are siblings in, taken over; where: how much of it is before them.
+ */
+enum MHD_Result hub_stream_siblings(struct request *q, const struct hub_at *at,
+                                    struct hub_listing *files, struct strbuf *around, size_t where);
 
 /* ---- handlers ---------------------------------------------------------------------------------
  */

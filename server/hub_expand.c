@@ -41,8 +41,21 @@ static void put_member(struct strbuf *to, const struct json_span *key, const cha
     strbuf_put(to, value, len);
 }
 
+/* l NULL: as they are. ret_where: they follow later, and belong there. */
+static void put_files(struct strbuf *to, const struct hub_listing *l, size_t *ret_where)
+{
+    json_put_key(to, "siblings");
+    if (ret_where) {
+        strbuf_putc(to, '[');
+        *ret_where = to->len;
+        strbuf_putc(to, ']');
+    } else {
+        hub_put_siblings(to, l);
+    }
+}
+
 static int put_members(struct json_scan *s, struct strbuf *to, const struct hub_words *expand,
-                       const struct hub_listing *l, struct error *err)
+                       const struct hub_listing *l, size_t *ret_where, struct error *err)
 {
     static const char what[] = "the info object";
     bool has_siblings = false, first = true;
@@ -61,30 +74,41 @@ static int put_members(struct json_scan *s, struct strbuf *to, const struct hub_
             continue;
         if (l && json_span_equals(&key, "siblings")) {
             has_siblings = true;
-            json_put_key(to, "siblings");
-            hub_put_siblings(to, l);
+            put_files(to, l, ret_where);
         } else {
             put_member(to, &key, value, (size_t)((const char *)s->p - value));
         }
     }
-    if (more == 0 && l && !has_siblings && expand->n == 0) {
-        json_put_key(to, "siblings");
-        hub_put_siblings(to, l);
-    }
+    if (more == 0 && l && !has_siblings && expand->n == 0)
+        put_files(to, l, ret_where);
     return more < 0 ? -1 : json_scan_end(s, err);
 }
 
-int hub_put_info(struct strbuf *to, const char *info, size_t len, const struct hub_words *expand,
-                 const struct hub_listing *l, struct error *err)
+static int put_info(struct strbuf *to, const char *info, size_t len, const struct hub_words *expand,
+                    const struct hub_listing *l, size_t *ret_where, struct error *err)
 {
     struct error why = ERROR_INIT;
     struct json_scan s;
     start(&s, info, len);
     strbuf_putc(to, '{');
-    if (put_members(&s, to, expand, l, &why) < 0)
+    if (put_members(&s, to, expand, l, ret_where, &why) < 0)
         return broken(&why, err);
     strbuf_putc(to, '}');
     return 0;
+}
+
+int hub_put_info(struct strbuf *to, const char *info, size_t len, const struct hub_words *expand,
+                 const struct hub_listing *l, struct error *err)
+{
+    return put_info(to, info, len, expand, l, NULL, err);
+}
+
+int hub_put_info_around(struct strbuf *to, const char *info, size_t len,
+                        const struct hub_words *expand, size_t *ret_where, struct error *err)
+{
+    static const struct hub_listing later;
+    *ret_where = 0;
+    return put_info(to, info, len, expand, &later, ret_where, err);
 }
 
 int hub_put_first(struct strbuf *to, const char *array, size_t len, uint64_t limit,

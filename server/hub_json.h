@@ -56,10 +56,28 @@ struct hub_page {
  * no such folder. */
 bool hub_put_tree(struct strbuf *to, const struct hub_listing *l, const char *folder,
                   bool recursive, struct hub_page *page);
+/* The same a piece at a time: the array of a long list is never in memory as a whole. The folder's
+ * name and the listing have to stay. */
+struct hub_walk {
+    const struct hub_listing *l;
+    const char *folder;
+    size_t folder_len;
+    bool recursive;
+    size_t file, dir; /* the next ones: both are sorted, and are merged */
+};
+/* False: there is no such folder. after: as in struct hub_page. */
+bool hub_walk_begin(struct hub_walk *w, const struct hub_listing *l, const char *folder,
+                    bool recursive, const char *after);
+/* Appends rows until there are `enough` bytes in `to`, with commas between them and behind whatever
+ * stands there but a bracket. False: there are no more. */
+bool hub_walk_rows(struct hub_walk *w, struct strbuf *to, size_t enough);
 /* The rows of those paths that are there, in the order in which they were asked for. */
 void hub_put_paths(struct strbuf *to, const struct hub_listing *l, const struct hub_words *paths);
 /* Every file as {"rfilename"}, with size, blobId and lfs of each. */
 void hub_put_siblings(struct strbuf *to, const struct hub_listing *l);
+/* From the file *at on, as hub_walk_rows(). */
+bool hub_put_some_siblings(struct strbuf *to, const struct hub_listing *l, size_t *at,
+                           size_t enough);
 /* {"rfilename","size","blobId","lfs"} with the name as llama.cpp before 2026 reads it, which finds
  * it with a regular expression: first, and with no more escapes than JSON needs. */
 void hub_put_named_file(struct strbuf *to, const struct commit_file *f);
@@ -71,6 +89,10 @@ void hub_put_named_file(struct strbuf *to, const struct commit_file *f);
  * word, with _id, id and the members that it names alone. ERR_UPSTREAM: it is no object. */
 int hub_put_info(struct strbuf *to, const char *info, size_t len, const struct hub_words *expand,
                  const struct hub_listing *l, struct error *err);
+/* The same with an empty array for siblings, which belong at *ret_where; 0 = `expand` leaves them
+ * out. */
+int hub_put_info_around(struct strbuf *to, const char *info, size_t len,
+                        const struct hub_words *expand, size_t *ret_where, struct error *err);
 /* The first elements of an array, at most `limit`. ERR_UPSTREAM: it is none. */
 int hub_put_first(struct strbuf *to, const char *array, size_t len, uint64_t limit,
                   struct error *err);

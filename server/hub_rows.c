@@ -28,18 +28,6 @@ static void put_blob(struct strbuf *to, const struct commit_file *f)
     strbuf_putc(to, '}');
 }
 
-void hub_put_siblings(struct strbuf *to, const struct hub_listing *l)
-{
-    strbuf_putc(to, '[');
-    for (size_t i = 0; i < l->list.n; i++) {
-        json_put_separator(to);
-        strbuf_putc(to, '{');
-        json_put_text(to, "rfilename", l->list.files[i].path);
-        put_blob(to, &l->list.files[i]);
-    }
-    strbuf_putc(to, ']');
-}
-
 void hub_put_named_file(struct strbuf *to, const struct commit_file *f)
 {
     strbuf_puts(to, "{\"rfilename\":\"");
@@ -96,17 +84,8 @@ void hub_put_paths(struct strbuf *to, const struct hub_listing *l, const struct 
 
 /* ---- a folder -------------------------------------------------------------------------------- */
 
-/* Files and folders of a listing, merged in the order of their paths. */
-struct walk {
-    const struct hub_listing *l;
-    const char *folder;
-    size_t folder_len;
-    bool recursive;
-    size_t file, dir; /* the next ones */
-};
-
 /* Whether the path is one of the folder's that is to be shown. */
-static bool is_shown(const struct walk *w, const char *path)
+static bool is_shown(const struct hub_walk *w, const char *path)
 {
     if (w->folder_len) {
         if (strncmp(path, w->folder, w->folder_len) != 0 || path[w->folder_len] != '/')
@@ -143,14 +122,14 @@ static const char *folder_at(const struct hub_listing *l, size_t i)
 
 /* What is below a folder is behind the folder's own path, though not at once ("a-b" is between "a"
  * and "a/b"), and ends before the first path that is greater than all that begin with it. */
-static bool is_past(const struct walk *w, const char *path)
+static bool is_past(const struct hub_walk *w, const char *path)
 {
     int c = strncmp(path, w->folder, w->folder_len);
     return c > 0 || (c == 0 && w->folder_len && (unsigned char)path[w->folder_len] > '/');
 }
 
 /* The next row that is shown: at most one of both is set. False at the end. */
-static bool next_row(struct walk *w, const struct commit_file **file,
+static bool next_row(struct hub_walk *w, const struct commit_file **file,
                      const struct hub_folder **folder)
 {
     for (;;) {
@@ -176,32 +155,76 @@ static bool next_row(struct walk *w, const struct commit_file **file,
     }
 }
 
+bool hub_walk_begin(struct hub_walk *w, const struct hub_listing *l, const char *folder,
+                    bool recursive, const char *after)
+{
+    *w = (struct hub_walk){.l = l, .folder = folder, .recursive = recursive};
+    w->folder_len = strlen(folder);
+    if (w->folder_len && !find_folder(l, folder))
+        return false;
+    const char *start = strcmp(after, folder) > 0 ? after : folder;
+    w->file = count_until(l, l->list.n, start, file_at);
+    w->dir = count_until(l, l->n_folders, start, folder_at);
+    return true;
+}
+
+/* NULL: there is none. Else its path. */
+static const char *put_row(struct hub_walk *w, struct strbuf *to)
+{
+    const struct commit_file *file;
+    const struct hub_folder *dir;
+    if (!next_row(w, &file, &dir))
+        return NULL;
+    if (file)
+        hub_json_put_file(to, file);
+    else
+        hub_json_put_folder(to, dir);
+    return file ? file->path : dir->path;
+}
+
+bool hub_walk_rows(struct hub_walk *w, struct strbuf *to, size_t enough)
+{
+    while (to->len < enough && !strbuf_failed(to))
+        if (!put_row(w, to))
+            return false;
+    return true;
+}
+
 bool hub_put_tree(struct strbuf *to, const struct hub_listing *l, const char *folder,
                   bool recursive, struct hub_page *page)
 {
-    struct walk w = {.l = l, .folder = folder, .recursive = recursive};
+    struct hub_walk w;
     const struct commit_file *file;
     const struct hub_folder *dir;
-    const char *last = NULL;
-    w.folder_len = strlen(folder);
-    if (w.folder_len && !find_folder(l, folder))
+    const char *last = NULL, *path;
+    if (!hub_walk_begin(&w, l, folder, recursive, page->after))
         return false;
-    const char *start = strcmp(page->after, folder) > 0 ? page->after : folder;
-    w.file = count_until(l, l->list.n, start, file_at);
-    w.dir = count_until(l, l->n_folders, start, folder_at);
     page->last = NULL;
     strbuf_putc(to, '[');
-    for (uint64_t n = 0; next_row(&w, &file, &dir); n++) {
-        if (n == page->limit) {
-            page->last = last;
-            break;
-        }
-        if (file)
-            hub_json_put_file(to, file);
-        else
-            hub_json_put_folder(to, dir);
-        last = file ? file->path : dir->path;
-    }
+    for (uint64_t n = 0; n < page->limit && (path = put_row(&w, to)); n++)
+        last = path;
+    if (last && next_row(&w, &file, &dir))
+        page->last = last;
     strbuf_putc(to, ']');
     return true;
+}
+
+bool hub_put_some_siblings(struct strbuf *to, const struct hub_listing *l, size_t *at,
+                           size_t enough)
+{
+    for (; *at < l->list.n && to->len < enough; ++*at) {
+        json_put_separator(to);
+        strbuf_putc(to, '{');
+        json_put_text(to, "rfilename", l->list.files[*at].path);
+        put_blob(to, &l->list.files[*at]);
+    }
+    return *at < l->list.n;
+}
+
+void hub_put_siblings(struct strbuf *to, const struct hub_listing *l)
+{
+    size_t at = 0;
+    strbuf_putc(to, '[');
+    hub_put_some_siblings(to, l, &at, SIZE_MAX);
+    strbuf_putc(to, ']');
 }

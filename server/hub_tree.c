@@ -7,6 +7,8 @@
 #include "server/hub_api.h"
 #include "server/hub_json.h"
 
+#define PAGE_MAX 10000u /* rows; the Hub's own pages have a tenth of it */
+
 static int read_listing(struct request *q, struct hub_listing *ret, struct hub_at *at,
                         struct error *err)
 {
@@ -84,7 +86,9 @@ static uint64_t page_limit(const struct request *q, const struct hub_options *o)
 {
     _cleanup_strbuf_ struct strbuf base = STRBUF_INIT;
     request_base_url(q, &base);
-    return base.len ? o->limit : UINT64_MAX;
+    if (!base.len || o->limit == UINT64_MAX)
+        return UINT64_MAX;
+    return o->limit < PAGE_MAX ? o->limit : PAGE_MAX;
 }
 
 /* ---- a tree ---------------------------------------------------------------------------------- */
@@ -107,6 +111,12 @@ static enum MHD_Result serve_rows(struct request *q, const struct hub_options *o
     struct hub_page page = {.after = strbuf_str(&o->cursor), .limit = page_limit(q, o)};
     if (read_listing(q, &files, &at, &err) < 0 || check_cursor(page.after, q->hub->path, &err) < 0)
         return hub_reply_error(q, &at, &err);
+    if (page.limit == UINT64_MAX && hub_is_long(&files)) {
+        struct hub_walk walk;
+        return hub_walk_begin(&walk, &files, q->hub->path, o->recursive, page.after)
+                   ? hub_stream_tree(q, &at, &files, &walk)
+                   : no_folder(q, &at);
+    }
     if (!hub_put_tree(&rows, &files, q->hub->path, o->recursive, &page))
         return no_folder(q, &at);
     return page.last ? reply_page(q, &at, &rows, page.last) : hub_reply_json(q, &at, &rows, 0);

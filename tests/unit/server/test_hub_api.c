@@ -461,3 +461,84 @@ Test(hub_api, llama_and_registry_clients_do_not_meet)
     request("GET", "/hf/v2/org/other/manifests/latest");
     expect_refusal(404, "RepoNotFound");
 }
+
+/* ---- long lists -------------------------------------------------------------------------------
+ */
+
+#define LONG_N 6000u
+
+static char long_names[LONG_N][32];
+
+static void has_long_list(void)
+{
+    static struct commit_file files[LONG_N];
+    for (unsigned i = 0; i < LONG_N; i++) {
+        snprintf(long_names[i], sizeof(long_names[i]), "data/%08u.bin", i);
+        files[i] = (struct commit_file){.path = long_names[i], .size = i, .git_oid = FAKE_OID};
+    }
+    static struct hub_folder folder = {.path = "data", .git_oid = FAKE_OID};
+    fake_listing = (struct hub_listing){
+        .list = {.files = files, .n = LONG_N}, .folders = &folder, .n_folders = 1};
+}
+
+static void expect_long_list(const struct json *rows, const char *key)
+{
+    size_t n = 0;
+    uint64_t size;
+    for (const struct json *j = json_first(rows); j; j = json_next(j), n++) {
+        cr_assert_lt(n, LONG_N);
+        cr_assert_str_eq(json_str(json_get(j, key)), long_names[n]);
+        cr_assert(json_u64(json_get(j, "size"), &size) && size == n);
+    }
+    cr_expect_eq(n, LONG_N);
+}
+
+static struct json *get_long(const char *path)
+{
+    struct error err = ERROR_INIT;
+    struct json *root = NULL;
+    cr_expect_eq(request("HEAD", path), 200);
+    expect_hub(200);
+    uint64_t length = got.content_length;
+    cr_expect_eq(request("GET", path), 200);
+    expect_hub(200);
+    expect_header("X-Repo-Commit", FAKE_COMMIT);
+    cr_expect_eq(got.content_length, length);
+    cr_expect_eq(got.body_len, length);
+    cr_assert_eq(json_parse(got.body, got.body_len, &root, &err), 0, "%s", err.text);
+    return root;
+}
+
+Test(hub_api, a_long_list_is_whole)
+{
+    has_long_list();
+    _cleanup_json_ struct json *tree = get_long("/api/models/org/name/tree/main?recursive=true");
+    cr_assert_str_eq(json_str(json_get(json_first(tree), "type")), "directory");
+    cr_assert_eq(json_length(tree), LONG_N + 1);
+    _cleanup_json_ struct json *below = get_long("/api/models/org/name/tree/main/data");
+    expect_long_list(below, "path");
+    _cleanup_json_ struct json *root = get_long("/api/models/org/name/tree/main");
+    cr_expect_eq(json_length(root), 1);
+    cr_expect_eq(request("GET", "/api/models/org/name/tree/main/none"), 404);
+    expect_refusal(404, "EntryNotFound");
+}
+
+Test(hub_api, info_of_a_long_list_is_whole)
+{
+    has_long_list();
+    _cleanup_json_ struct json *info = get_long("/api/models/org/name?blobs=true");
+    cr_expect_str_eq(json_str(json_get(info, "id")), "org/name");
+    expect_long_list(json_get(info, "siblings"), "rfilename");
+    _cleanup_json_ struct json *part = get_long("/api/models/org/name?blobs=true&expand=sha");
+    cr_expect_null(json_get(part, "siblings"));
+    cr_expect_str_eq(json_str(json_get(part, "sha")), FAKE_COMMIT);
+}
+
+Test(hub_api, a_page_is_never_longer_than_memory_has_room_for)
+{
+    has_long_list();
+    cr_expect_eq(request("GET", "/api/models/org/name/tree/main/data?limit=6000"), 200);
+    expect_header("Link", "");
+    cr_expect_eq(request("GET", "/api/models/org/name/tree/main/data?limit=5999"), 200);
+    cr_expect(strstr(answer_header(&got, "Link"), "rel=\"next\""));
+}

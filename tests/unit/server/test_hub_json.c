@@ -78,12 +78,29 @@ static void expect_text(const char *want)
 
 /* ---- trees ----------------------------------------------------------------------------------- */
 
+/* In pieces it is the same. */
+static void expect_pieces(const char *folder, bool recursive, size_t step)
+{
+    _cleanup_strbuf_ struct strbuf all = STRBUF_INIT;
+    struct hub_walk w;
+    cr_assert(hub_walk_begin(&w, &listing, folder, recursive, ""));
+    strbuf_putc(&all, '[');
+    while (hub_walk_rows(&w, &all, all.len + step))
+        ;
+    strbuf_putc(&all, ']');
+    cr_expect_str_eq(strbuf_str(&all), strbuf_str(&out));
+}
+
 static bool tree(const char *folder, bool recursive)
 {
     struct hub_page page = {.after = "", .limit = UINT64_MAX};
     strbuf_reset(&out);
     bool is_there = hub_put_tree(&out, &listing, folder, recursive, &page);
     cr_expect_null(page.last);
+    if (is_there) {
+        expect_pieces(folder, recursive, 1);
+        expect_pieces(folder, recursive, 200);
+    }
     return is_there;
 }
 
