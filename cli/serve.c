@@ -2,6 +2,7 @@
  * again in the order that lets running answers finish. */
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,9 @@
 /* Threads that read metadata beside those of clients and downloads: clients above the limit that
  * ask for metrics, imports, the writer. */
 #define READERS_BESIDE 128u
+/* Lists and documents of so many bytes are for a moment: their memory goes back to the system at
+ * once. By itself the C library would take the first for a habit, and keep that of all threads. */
+#define MEMORY_PIECE (1 << 20)
 
 /* SIGTERM, SIGINT and SIGHUP are waited for in the main thread only; every thread made later
  * inherits the mask. A client that leaves must be an error of write(), not a signal. */
@@ -164,6 +168,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     config_options(&flags, specs);
     if (options_parse(self, argc, argv, specs, CONFIG_OPTIONS, NULL, 0, &status) < 0)
         return status;
+    mallopt(M_MMAP_THRESHOLD, MEMORY_PIECE);
     umask(027); /* what is cached with our credentials is not for everybody on this machine */
     _cleanup_config_ struct config *c = NULL;
     if (config_load(&flags, environ, &c, &err) < 0)
