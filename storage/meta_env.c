@@ -425,3 +425,12 @@ int db_delete_list(struct meta *m, MDB_txn *txn, enum db db, const struct key_li
             return -1;
     return 0;
 }
+
+int db_delete_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
+                     struct error *err)
+{
+    _cleanup_key_list_ struct key_list keys = KEY_LIST_INIT;
+    if (db_pick(m, txn, db, prefix, &keys, err) < 0)
+        return -1;
+    return db_delete_list(m, txn, db, &keys, err);
+}

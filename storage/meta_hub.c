@@ -229,22 +229,13 @@ static int drop_names(struct meta *m, MDB_txn *txn, const struct repository_args
     return 0;
 }
 
-static int drop_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
-                       struct error *err)
-{
-    _cleanup_key_list_ struct key_list keys = KEY_LIST_INIT;
-    if (db_pick(m, txn, db, prefix, &keys, err) < 0)
-        return -1;
-    return db_delete_list(m, txn, db, &keys, err);
-}
-
 static int run_repository_drop(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct repository_args *a = arg;
     struct key documents = key_of_documents(&a->key, "");
-    if (drop_names(m, txn, a, err) < 0 || drop_prefix(m, txn, DB_HUB_PINS, &a->key, err) < 0)
+    if (drop_names(m, txn, a, err) < 0 || db_delete_prefix(m, txn, DB_HUB_PINS, &a->key, err) < 0)
         return -1;
-    return drop_prefix(m, txn, DB_HUB_DOCUMENTS, &documents, err);
+    return db_delete_prefix(m, txn, DB_HUB_DOCUMENTS, &documents, err);
 }
 
 /* Whether anything would be dropped: clients may ask for any number of names that there are not. */

@@ -115,6 +115,9 @@ int db_pick(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix, 
 /* Deletes those that are there. */
 int db_delete_list(struct meta *m, MDB_txn *txn, enum db db, const struct key_list *keys,
                    struct error *err);
+/* Deletes all whose key begins with the prefix. */
+int db_delete_prefix(struct meta *m, MDB_txn *txn, enum db db, const struct key *prefix,
+                     struct error *err);
 
 /* meta_writer.c */
 int meta_writer_start(struct meta *m, struct error *err);

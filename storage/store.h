@@ -107,9 +107,8 @@ struct gc_result {
     uint64_t blobs_held; /* kept only because of the grace */
 };
 /* Removes blobs and partials that neither a manifest nor a Hub's commit (hub.h) needs and no hold
- * (push.h) keeps, and holds that are
- * older than the grace. Only while nothing else uses the store (the offline command): not yet safe
- * beside running transfers. */
+ * (push.h) keeps, and holds that are older than the grace. Only while nothing else uses the store
+ * (the offline command): not yet safe beside running transfers. */
 int store_gc(struct store *s, const struct gc_options *options, struct gc_result *ret,
              struct error *err);
 
