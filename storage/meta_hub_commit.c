@@ -182,24 +182,18 @@ static int drop_pins(struct meta *m, MDB_txn *txn, const struct commit_args *a, 
 static int drop_documents(struct meta *m, MDB_txn *txn, const struct commit_args *a,
                           struct error *err)
 {
-    _cleanup_key_list_ struct key_list keys = KEY_LIST_INIT;
     struct key prefix = key_of_documents(&a->repository, a->commit);
-    if (db_pick(m, txn, DB_HUB_DOCUMENTS, &prefix, &keys, err) < 0)
-        return -1;
-    return db_delete_list(m, txn, DB_HUB_DOCUMENTS, &keys, err);
+    return db_delete_prefix(m, txn, DB_HUB_DOCUMENTS, &prefix, err);
 }
 
 /* Objects are the repository's, whatever commits have them: they go with its last one. */
 static int drop_objects(struct meta *m, MDB_txn *txn, const struct commit_args *a,
                         struct error *err)
 {
-    _cleanup_key_list_ struct key_list keys = KEY_LIST_INIT;
     int r = db_has_prefix(m, txn, DB_HUB_COMMITS, &a->repository, err);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    if (db_pick(m, txn, DB_HUB_OBJECTS, &a->repository, &keys, err) < 0)
-        return -1;
-    return db_delete_list(m, txn, DB_HUB_OBJECTS, &keys, err);
+    return db_delete_prefix(m, txn, DB_HUB_OBJECTS, &a->repository, err);
 }
 
 /* The file list may be an import's: it goes with the next collection, unless an import needs it. */
@@ -231,9 +225,9 @@ struct find_ctx {
 
 static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
-    (void)k, (void)err;
     struct find_ctx *c = arg;
     struct hub_commit_row row = {0};
+    struct key own;
     char name[2 * REPOSITORY_MAX + 2], lower[REPOSITORY_MAX + 1];
     if (v->mv_size == 0 || hub_commit_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0 ||
         strlen(row.upstream) > REPOSITORY_MAX || strlen(row.id) > REPOSITORY_MAX)
@@ -242,6 +236,11 @@ static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct er
     if (strcmp(row.commit, c->commit) != 0 || !ascii_lower(name, lower, sizeof(lower)) ||
         strcmp(lower, c->repository) != 0)
         return 0;
+    if (key_of_hub(row.upstream, row.id, &own, err) < 0)
+        return -1;
+    key_put_text(&own, row.commit);
+    if (k->mv_size != own.len || memcmp(k->mv_data, own.data, own.len) != 0)
+        return 0; /* another one's key: forgetting this commit would not take it away */
     snprintf(c->ret->upstream, sizeof(c->ret->upstream), "%s", row.upstream);
     snprintf(c->ret->id, sizeof(c->ret->id), "%s", row.id);
     c->is_found = true;

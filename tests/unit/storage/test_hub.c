@@ -580,6 +580,21 @@ static void use_and_mend(void)
     store_close(s);
 }
 
+Test(hub, a_commit_under_a_damaged_key_is_not_sought_for_ever, .timeout = 60)
+{
+    struct error err = ERROR_INIT;
+    struct store *s = open_store();
+    serve_commit(s, COMMIT_A, "a");
+    store_close(s);
+    damage("hub_commits", 1, true);
+    s = open_store();
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) < 0 && err.code == ERR_NOT_FOUND, "%s",
+              err.text);
+    serve_commit(s, COMMIT_A, "a");
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0 && !has_document(s, COMMIT_A));
+    store_close(s);
+}
+
 Test(hub, damaged_rows)
 {
     static const char *const dbs[] = {"hub_names",   "hub_pins",    "hub_documents",
