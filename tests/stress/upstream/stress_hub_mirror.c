@@ -207,7 +207,7 @@ static int ask_info(const struct hub_query *q, struct hub_at *at, struct error *
 
 static int ask_list(const struct hub_query *q, struct hub_at *at, struct error *err)
 {
-    struct hub_listing l = {.storage = NULL};
+    struct hub_listing l = {.rows = NULL};
     if (hub_mirror_list(mirror, q, &l, at, err) < 0)
         return -1;
     CHECK(l.list.n == 2 && strncmp(l.list.files[0].path, at->commit, 40) == 0,
