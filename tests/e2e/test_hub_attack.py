@@ -695,6 +695,47 @@ class Rules(AttackCase):
                     self.assertNotIn("model.safetensors", [r["path"] for r in rows])
 
 
+class NeverLent(AttackCase):
+    """The server's own tokens, where each caller's counts."""
+
+    def test_by_no_way(self):
+        self.hub = self.make_hub(rate_limits={"api": 1 << 30, "resolvers": 1 << 30})
+        own, own_too = "hf_" + "OwnOwn" * 6, "hf_" + "OwnToo" * 6
+        commit = self.hub.add_repo("Org/Model", FILES, private=True, renamed_from=["Old/Model"],
+                                   tokens=[TOKEN, own, own_too]).branches["main"]
+        self.hub.add_token(OTHER_TOKEN)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        paths = []
+        for token in (own, own_too):
+            paths.append(os.path.join(folder.name, token[-6:]))
+            with open(paths[-1], "w", encoding="ascii") as f:
+                f.write(token)
+        self.wb = self.make_server(self.hub, credentials="forward", token_file=paths[0],
+                                   token_files={"org/*": paths[1]}, tag_ttl="0s", auth_ttl="0s",
+                                   negative_ttl="0s", aliases={"friend": "Org/Model"})
+        for token in (None, STRANGER, OTHER_TOKEN, TOKEN, own):
+            if token == own:  # who has it may use it, as any other
+                self.assertEqual(self.tokens_sent(), {"", STRANGER, OTHER_TOKEN, TOKEN})
+            for name in ("Org/Model", "old/model"):
+                asked = ways(name) + ways(name, commit)
+                (self.open if token in (TOKEN, own) else self.closed)(token, asked)
+            wanted = (200,) if token in (TOKEN, own) else (401, 404)
+            for path in ("org/model/manifests/main", "old/model/manifests/main",
+                         "friend/manifests/latest", f"org/model/blobs/{sha256(WEIGHTS)}",
+                         f"org/model/blobs/{sha256(CONFIG)}"):
+                self.assertIn(self.v2(f"hf/{path}", token)[0], wanted, path)
+            unknown = sha256(b"nobody has it")
+            self.assertIn(self.v2(f"hf/org/model/manifests/{unknown}", token)[0], (401, 404))
+            status, _, body = self.wb.request("POST", "/admin/v1/warm/hf/org/model:main",
+                                              bearer(token))
+            self.assertIn(status, wanted, body)
+            self.get("/api/whoami-v2", bearer(token))
+            self.get("/api/models/Org/Model/auth-check", bearer(token))
+        self.assertNotIn(own_too, self.tokens_sent())
+        self.nothing_leaks(TOKEN, OTHER_TOKEN, STRANGER, own, own_too)
+
+
 class TwoHubs(AttackCase):
     """Two upstreams with a token each, and two ways to one Hub."""
 
