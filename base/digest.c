@@ -36,9 +36,12 @@ bool is_lower_hex(const char *s, size_t n)
     return s[n] == '\0';
 }
 
-static unsigned char hex_value(char c)
+int hex_digit(char c)
 {
-    return (unsigned char)(c <= '9' ? c - '0' : c - 'a' + 10);
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 int digest_parse_hex(enum digest_alg alg, const char *hex, struct digest *ret, struct error *err)
@@ -49,7 +52,7 @@ int digest_parse_hex(enum digest_alg alg, const char *hex, struct digest *ret, s
                        digest_alg_name(alg), 2 * size, hex);
     struct digest d = {.alg = alg};
     for (size_t i = 0; i < size; i++)
-        d.raw[i] = (unsigned char)(hex_value(hex[2 * i]) << 4 | hex_value(hex[2 * i + 1]));
+        d.raw[i] = (unsigned char)(hex_digit(hex[2 * i]) * 16 + hex_digit(hex[2 * i + 1]));
     *ret = d;
     return 0;
 }

@@ -71,6 +71,8 @@ int git_blob_oid(const void *data, size_t len, char ret[static GIT_OID_TEXT], st
 
 /* n bytes as 2n lower-case hex digits and a NUL into buf; returns buf. */
 char *hex_format(const void *raw, size_t n, char *buf);
+/* What a hexadecimal digit of either case stands for, -1 for any other character. */
+int hex_digit(char c);
 /* FNV-1a, for hash tables only: spares most of the comparisons, nothing is trusted to it. */
 uint64_t text_hash(const char *s);
 

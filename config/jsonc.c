@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/strbuf.h"
 
@@ -109,11 +110,7 @@ static int hex4(const struct parser *ps, const char *p)
     if (ps->end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = hex_digit(p[i]);
         if (digit < 0)
             return -1;
         value = value << 4 | digit;

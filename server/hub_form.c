@@ -3,16 +3,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "server/hub_json.h"
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 static int decode(const char *p, const char *end, bool is_form, struct strbuf *to,
                   struct error *err)

@@ -36,15 +36,6 @@ static bool ends_before(const char *path, unsigned i)
     return !part_at(path, i, &p) || *p.s == '\0';
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Puts the part behind what is in buf, with a slash between, decoded once. */
 static int append(const struct part *p, const char *what, char *buf, size_t size, struct error *err)
 {
@@ -54,8 +45,8 @@ static int append(const struct part *p, const char *what, char *buf, size_t size
     for (size_t i = 0; i < p->n; i++) {
         int c = (unsigned char)p->s[i];
         if (c == '%') {
-            int high = p->n - i > 2 ? hex_value(p->s[i + 1]) : -1;
-            int low = high < 0 ? -1 : hex_value(p->s[i + 2]);
+            int high = p->n - i > 2 ? hex_digit(p->s[i + 1]) : -1;
+            int low = high < 0 ? -1 : hex_digit(p->s[i + 2]);
             if (low < 0)
                 return err_set(err, ERR_INVALID, "bad percent-encoding in the %s", what);
             c = high * 16 + low;

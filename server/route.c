@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/digest.h"
+
 static const char *const names[ROUTE_COUNT] = {
     [ROUTE_UNKNOWN] = "unknown",
     [ROUTE_BASE] = "base",
@@ -212,17 +214,6 @@ int route_parse(const char *path, struct route *ret, struct error *err)
     return 0;
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The value from v to end, percent-decoded. */
 static int copy_value(const char *key, const char *v, const char *end, char *buf, size_t size,
                       struct error *err)
@@ -231,8 +222,8 @@ static int copy_value(const char *key, const char *v, const char *end, char *buf
     for (; v < end; v++) {
         int c = (unsigned char)*v;
         if (c == '%') {
-            int high = hex_value(v[1]);
-            int low = high < 0 ? -1 : hex_value(v[2]);
+            int high = hex_digit(v[1]);
+            int low = high < 0 ? -1 : hex_digit(v[2]);
             if (low < 0 || high * 16 + low == 0)
                 return err_set(err, ERR_INVALID, "bad percent-encoding in \"%s\"", key);
             c = high * 16 + low;
