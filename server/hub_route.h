@@ -23,8 +23,6 @@
 #include "server/route.h"
 #include "upstream/hub_mirror.h"
 
-#define HUB_PATH_MAX 4096u /* bytes of a path, without the NUL */
-
 struct hub_route {
     enum route_kind kind;
     const char *prefix;     /* of the upstream, borrowed from the configuration */

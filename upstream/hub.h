@@ -17,6 +17,9 @@
 #include "storage/store.h"
 #include "upstream/http.h"
 
+#define HUB_PATH_MAX 4096u             /* bytes of a file's path, without the NUL */
+#define HUB_SMALL_FILE_MAX (64u << 20) /* bytes of one that is not kept in LFS */
+
 struct hub;
 
 enum hub_kind { HUB_MODEL, HUB_DATASET, HUB_SPACE };
@@ -31,10 +34,11 @@ const struct config_upstream *hub_config(const struct hub *h);
 struct hub_asking {
     bool has_token; /* token is sent instead of our own; NULL = none is sent */
     const char *token;
-    uint64_t
-        deadline_ms; /* monotonic: a request that has not ended by then is ERR_TIMEOUT; 0 = none */
-    bool spare;      /* for something that is held: not while few requests are left (RateLimit),
-                        then ERR_RATE_LIMITED */
+    /* Monotonic: a request that has not ended by then is ERR_TIMEOUT; 0 = none. */
+    uint64_t deadline_ms;
+    /* For something that is held: not while few requests are left (RateLimit), then
+     * ERR_RATE_LIMITED. */
+    bool spare;
 };
 struct hub *hub_as(struct hub *h, const struct hub_asking *how);
 /* Our own token for a repository (upstreams[].token_files, else upstreams[].token); NULL = none. */

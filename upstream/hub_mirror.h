@@ -38,8 +38,8 @@ void hub_mirror_free(struct hub_mirror *m);
 /* What a client asks about. */
 struct hub_query {
     enum hub_kind kind;
-    char name[REPOSITORY_MAX +
-              1]; /* as the client spelled it, without the kind: "org/name", "gpt2" */
+    /* As the client spelled it, without the kind: "org/name", "gpt2". */
+    char name[REPOSITORY_MAX + 1];
     char revision[HUB_REVISION_MAX + 1]; /* decoded; "" and "HEAD" = the default branch */
 };
 

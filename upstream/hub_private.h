@@ -14,8 +14,6 @@
 #define HUB_TREE_PAGES_MAX 10000u
 #define HUB_TREE_FILES_MAX 1000000u
 #define HUB_REFS_MAX 100000u
-#define HUB_PATH_MAX 4096u
-#define HUB_SMALL_FILE_MAX (64u << 20)
 #define HUB_METADATA_RETRIES 2u /* of a question that failed on the way, or got 502, 503, 504 */
 
 struct hub {

@@ -452,7 +452,7 @@ static int too_large(const struct commit_file *f, struct error *err)
 {
     return err_set(err, ERR_TOO_LARGE,
                    "%.400s has %" PRIu64 " bytes, and a file that is not kept in LFS may have %u",
-                   f->path, f->size, SMALL_FILE_MAX);
+                   f->path, f->size, HUB_SMALL_FILE_MAX);
 }
 
 static int busy(struct error *err)
@@ -504,7 +504,7 @@ int small_join(struct smalls *t, const struct small_source *from, struct small *
                bool *ret_started, struct error *err)
 {
     struct small *x = NULL;
-    if (from->file->size > SMALL_FILE_MAX)
+    if (from->file->size > HUB_SMALL_FILE_MAX)
         return too_large(from->file, err);
     pthread_mutex_lock(&t->lock);
     int rc = find_or_wait(t, from, &x, err);

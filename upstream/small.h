@@ -14,8 +14,8 @@
  * took a fetch away that they had some of (upstream/lending.h), nobody may resume for
  * TRANSFER_MISMATCH_S: small_check_resume().
  *
- * Bounds: SMALL_FILE_MAX for a file, SMALL_MEMORY_MAX for all, SMALL_THREADS_MAX at once; who comes
- * when they are reached waits SMALL_PATIENCE_MS (of the client's waiting), then ERR_BUSY.
+ * Bounds: HUB_SMALL_FILE_MAX for a file, SMALL_MEMORY_MAX for all, SMALL_THREADS_MAX at once; who
+ * comes when they are reached waits SMALL_PATIENCE_MS (of the client's waiting), then ERR_BUSY.
  * Thread-safe.
  */
 #ifndef WB_UPSTREAM_SMALL_H
@@ -28,7 +28,6 @@
 #include "storage/store.h"
 #include "upstream/hub.h"
 
-#define SMALL_FILE_MAX (64u << 20)
 #define SMALL_MEMORY_MAX (256u << 20)
 #define SMALL_THREADS_MAX 128u
 #define SMALL_WITHHELD 65536u

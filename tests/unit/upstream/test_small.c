@@ -321,18 +321,18 @@ Test(small, has_bounds)
     struct small *x;
     bool started;
     world_new(&w, SIZE, 0);
-    struct commit_file big = {.path = "a", .size = SMALL_FILE_MAX + 1};
+    struct commit_file big = {.path = "a", .size = HUB_SMALL_FILE_MAX + 1};
     struct small_source from = {.hub = w.h, .id = "o/m", .commit = COMMIT, .file = &big};
     cr_assert_lt(small_join(w.t, &from, &x, &started, &w.err), 0);
     cr_assert_eq(w.err.code, ERR_TOO_LARGE, "%s", w.err.text);
 
     /* Four of the largest fill the memory, until one of them is through. */
-    struct small *held[SMALL_MEMORY_MAX / SMALL_FILE_MAX];
+    struct small *held[SMALL_MEMORY_MAX / HUB_SMALL_FILE_MAX];
     script_add(w.s, "GET ",
                "HTTP/1.1 200 OK\r\nX-Repo-Commit: " COMMIT "\r\nContent-Length: 67108864\r\n\r\n",
                SCRIPT_STALL)
         ->forever = true;
-    big.size = SMALL_FILE_MAX;
+    big.size = HUB_SMALL_FILE_MAX;
     for (unsigned i = 0; i < ARRAY_LEN(held); i++) {
         memset(big.git_oid, '0' + (int)i, 40);
         cr_assert_eq(small_join(w.t, &from, &held[i], &started, &w.err), 0, "%s", w.err.text);
