@@ -103,13 +103,17 @@ int hub_look_refuse(struct hub_look *l, enum hub_missing missing)
     return -1;
 }
 
-static int check_policy(struct hub_look *l, const char *repository, struct error *err)
+/* id: what the name means, NULL = not known. */
+static int check_policy(struct hub_look *l, const char *id, const char *repository,
+                        struct error *err)
 {
     const char *revision = *l->revision && !l->is_about ? l->revision : NULL;
     if (config_policy_check(l->m->all, repository, revision, err) == 0)
         return 0;
     /* A policy may call the default branch by the other name. */
     if (l->is_default && config_policy_check(l->m->all, repository, "HEAD", NULL) == 0)
+        return 0;
+    if (id && l->is_commit && hub_commit_is_named(l->m, id, repository, l->revision))
         return 0;
     if (!err || err->code == ERR_DENIED)
         l->at->refused = HUB_REFUSED_POLICY;
@@ -121,7 +125,7 @@ static int check_policy(struct hub_look *l, const char *repository, struct error
 static int check_meaning(struct hub_look *l, struct error *err)
 {
     if (config_access_allows(l->m->all, l->repository, ACCESS_PULL))
-        return check_policy(l, l->repository, err);
+        return check_policy(l, l->id, l->repository, err);
     l->at->refused = HUB_REFUSED_POLICY;
     return err_set(err, ERR_DENIED,
                    "no \"access\" rule of this server lets anonymous clients pull \"%s\"",
@@ -342,11 +346,13 @@ int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_re
                              .forward = hub_access_is_forward(m->access)};
     if (ret->forward)
         ret->token = caller_token();
-    if (read_words(ret, q, with_revision, err) < 0 || check_policy(ret, ret->asked_as, err) < 0)
+    if (read_words(ret, q, with_revision, err) < 0)
         return -1;
     int found = find_id(ret, id, err);
-    if (found <= 0)
-        return found;
+    if (found < 0 || check_policy(ret, found ? id : NULL, ret->asked_as, err) < 0)
+        return -1;
+    if (!found)
+        return 0;
     int rc = hub_look_set_id(ret, id, err);
     if (rc == 0 || !is_perhaps_another(ret))
         return rc;

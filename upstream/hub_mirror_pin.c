@@ -167,16 +167,103 @@ static int find_commit(struct hub_look *l, const char *path, struct hub_flight *
     return 0;
 }
 
+/* ---- commits of revisions that are allowed by name ------------------------------------------- */
+
+#define NAMES_DOCUMENT "revisions" /* lines: the revisions that have meant the commit */
+#define NAMES_MAX 65536u           /* bytes of it */
+
+static bool has_line(const char *text, const char *line)
+{
+    size_t n = strlen(line);
+    for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n')
+        if (strncmp(p, line, n) == 0 && p[n] == '\n')
+            return true;
+    return false;
+}
+
+static bool names_revisions(const struct hub_mirror *m, const char *repository)
+{
+    const struct config_policy *p = config_policy_of(m->all, repository);
+    return p && p->revisions.n;
+}
+
+/* For hub_commit_is_named(), when the revision means another one by then. What cannot be stored
+ * costs the client an error that says which revisions it may ask for. */
+static void note_name(const struct hub_look *l)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    struct hub_mirror *m = l->m;
+    if (l->is_commit || l->is_about ||
+        (!names_revisions(m, l->asked_as) && !names_revisions(m, l->repository)))
+        return;
+    if (store_hub_document_get(m->store, m->config->prefix, l->id, l->at->commit, NAMES_DOCUMENT,
+                               &text, NULL, NULL) < 0 ||
+        has_line(strbuf_str(&text), l->revision) || text.len > NAMES_MAX)
+        return;
+    strbuf_printf(&text, "%s\n", l->revision);
+    if (!strbuf_failed(&text))
+        store_hub_document_put(m->store, m->config->prefix, l->id, l->at->commit, NAMES_DOCUMENT,
+                               text.data, text.len, NULL);
+}
+
+static bool is_allowed(const struct hub_mirror *m, const char *repository, const char *revision)
+{
+    return config_policy_check(m->all, repository, revision, NULL) == 0 ||
+           (strcmp(revision, "main") == 0 &&
+            config_policy_check(m->all, repository, "HEAD", NULL) == 0);
+}
+
+static bool was_named(struct hub_mirror *m, const char *id, const char *repository,
+                      const char *commit)
+{
+    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    char *rest = NULL;
+    if (store_hub_document_get(m->store, m->config->prefix, id, commit, NAMES_DOCUMENT, &text, NULL,
+                               NULL) != 1 ||
+        strbuf_failed(&text) || !text.len)
+        return false;
+    for (char *line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (is_allowed(m, repository, line))
+            return true;
+    return false;
+}
+
+bool hub_commit_is_named(struct hub_mirror *m, const char *id, const char *repository,
+                         const char *commit)
+{
+    const struct config_policy *p = config_policy_of(m->all, repository);
+    if (!p || p->revisions.n == 0)
+        return false;
+    for (size_t i = 0; i < p->revisions.n; i++) {
+        const char *name = p->revisions.items[i];
+        struct hub_pin pin;
+        bool is_fresh;
+        if (strcmp(name, "HEAD") == 0)
+            name = "main";
+        if (hub_revision_is_valid(name) && is_allowed(m, repository, name) &&
+            hub_pin_find(m, id, name, &pin, &is_fresh, NULL) == 1 &&
+            strcmp(pin.commit, commit) == 0)
+            return true;
+    }
+    return was_named(m, id, repository, commit);
+}
+
+/* ---- what a question is about ---------------------------------------------------------------- */
+
 /* What is stored may have been asked for by another name: then this one is an id that nobody has
  * been checked for yet. */
 int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
                     struct error *err)
 {
     *ret = NULL;
-    if (find_commit(l, path, ret, err) == 0)
-        return hub_look_is_id(l, err);
-    l->at->commit[0] = '\0'; /* asked for, and not found */
-    return -1;
+    if (find_commit(l, path, ret, err) < 0) {
+        l->at->commit[0] = '\0'; /* asked for, and not found */
+        return -1;
+    }
+    if (hub_look_is_id(l, err) < 0)
+        return -1;
+    note_name(l);
+    return 0;
 }
 
 int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct hub_at *at,

@@ -253,6 +253,10 @@ int hub_look_find_pin(struct hub_look *l, struct error *err);
  * of info. ret: the question that was asked for it, or NULL. */
 int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
                     struct error *err);
+/* Whether the commit is, or has been since this server has known it, what a revision means that the
+ * repository's policy allows by name: clients look a branch up once, and ask by its commit then. */
+bool hub_commit_is_named(struct hub_mirror *m, const char *id, const char *repository,
+                         const char *commit);
 /* Something of the commit is stored: 1, 0, -1. */
 int hub_mirror_knows_commit(struct hub_mirror *m, const char *id, const char *commit,
                             struct error *err);

@@ -116,6 +116,8 @@ class Policies(HubApiCase):
     def test_only_some_revisions(self):
         self.hub.set_tag("Org/Model", "v1.0", self.commit)
         self.repo.add_commit({"config.json": b"pr"}, ref="refs/pr/1", keep=True)
+        first = self.commit
+        self.commit = self.repo.add_commit({"config.json": b"later"}, keep=True)
         self.serve({"revisions": ["v*", "refs/pr/*"]})
         for revision in ("v1.0", "refs%2Fpr%2F1"):
             self.assertEqual(self.get(f"/Org/Model/resolve/{revision}/config.json").status, 200)
@@ -123,8 +125,54 @@ class Policies(HubApiCase):
         for revision in ("main", "HEAD", self.commit):
             self.refused(self.get(f"/Org/Model/resolve/{revision}/config.json"), 403,
                          says=r"policies\[0\]")
+        self.assertEqual(self.get(f"/Org/Model/resolve/{first}/config.json").status, 200)
         self.assertEqual(self.by_registry(tag="v1.0")[0], 200)
         self.assertEqual(self.by_registry(tag="main")[0], 403)
+
+    def test_commits_of_revisions_that_are_allowed(self):
+        """Clients look a branch or tag up once, and ask by its commit from then on."""
+        first, rules = self.commit, {"policies": [
+            {"repositories": "hf/org/*", "revisions": ["v*", "main"]}]}
+        self.hub.set_tag("Org/Model", "v1", first)
+        second = self.repo.add_commit({"config.json": b"2"}, keep=True)
+        other = self.repo.add_commit({"config.json": b"3"}, branch="other", keep=True)
+        self.wb = self.make_server(self.hub, root=rules, tag_ttl="0s")
+
+        def opens(commit, allowed):
+            for path in questions("Org/Model"):
+                if "main" in path:
+                    self.assertEqual(self.get(path.replace("main", commit)).status,
+                                     200 if allowed else 403, (path, commit))
+        for commit in (first, second, other):
+            opens(commit, False)
+        self.assertEqual(self.json("/api/models/Org/Model/revision/v1")["sha"], first)
+        opens(first, True)
+        opens(second, False)
+        self.assertEqual(self.head("/Org/Model/resolve/main/config.json").status, 200)
+        self.refused(self.get("/Org/Model/resolve/other/config.json"), 403)
+        third = self.repo.add_commit({"config.json": b"4"}, keep=True)
+        self.assertEqual(self.json("/api/models/org/MODEL/revision/main")["sha"], third)
+        data = self.wb.data
+        for again in (False, True):
+            for commit in (first, second, third):
+                opens(commit, True)
+            opens(other, False)
+            if not again:
+                self.wb.stop()
+                self.wb = self.make_server(self.hub, root=rules, data=data)
+        self.wb.stop()
+        rules["policies"][0]["revisions"] = ["v*"]
+        self.wb = self.make_server(self.hub, root=rules, data=data)
+        opens(first, True)
+        opens(second, False)
+        self.wb.stop()
+
+    def test_commits_of_refs_that_are_told(self):
+        """As llama.cpp asks."""
+        self.serve({"revisions": ["HEAD", "main"]})
+        refs = self.json("/api/models/Org/Model/refs")
+        self.assertEqual([b["targetCommit"] for b in refs["branches"]], [self.commit])
+        self.json(f"/api/models/Org/Model/tree/{self.commit}?recursive=true")
 
     def test_only_some_formats_and_sizes(self):
         self.repo.add_commit({"tiny-Q8_0.gguf": GGUF, "old.bin": b"pickle" * 50,
