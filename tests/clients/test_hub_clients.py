@@ -99,8 +99,7 @@ class HubClients(EndToEnd):
     def serve(self, data=None, **settings):
         wb = self.make_weighbridge(data=data, config={"upstreams": [{
             "prefix": "hf", "kind": "huggingface", "url": self.hub.url, "negative_ttl": "1h",
-            "connect_timeout": "2s", "stall_timeout": "5s", "revalidate_timeout": "2s",
-            "breaker_failures": 1000, **settings}]})
+            "connect_timeout": "2s", "stall_timeout": "5s", **settings}]})
         if self.namespace:
             self.namespace.lead(int(wb.host.rsplit(":", 1)[1]))
         return wb
@@ -304,6 +303,8 @@ class JavaScript(HubClients):
             self.assertEqual(self.drive(endpoint), world.expected)
             self.assertEqual(self.drive(endpoint, snapshot=True), world.expected)
             self.assertEqual(self.drive(endpoint, revision="refs/pr/1"), world.pr_expected)
+            self.assertEqual(self.drive(endpoint, repo=TENSORS, tensors=True),
+                             {"sharded": True, "F32": 3 * 8 * 16, "BF16": 3 * 8})
         self.in_each_state(check)
 
     def test_names(self):

@@ -1,5 +1,6 @@
 // What a JavaScript program does: list, download every file, print {path: sha256}.
-// argv: JSON {repo, revision, hubUrl, token, xet, snapshot: folder, infos: ask for each file's}
+// argv: JSON {repo, revision, hubUrl, token, xet, snapshot: folder, infos: ask for each file's,
+// tensors: say what safetensors' headers say}
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -15,7 +16,10 @@ if (asked.token) common.accessToken = asked.token;
 const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
 const out = {};
 
-if (asked.snapshot) {
+if (asked.tensors) {
+	const told = await hub.parseSafetensorsMetadata({ ...common, computeParametersCount: true });
+	Object.assign(out, told.parameterCount, { sharded: told.sharded });
+} else if (asked.snapshot) {
 	const folder = await hub.snapshotDownload({ ...common, cacheDir: asked.snapshot });
 	const walk = (dir) => {
 		for (const name of readdirSync(dir)) {
