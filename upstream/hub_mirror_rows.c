@@ -93,10 +93,9 @@ static int derive_folders(struct hub_rows *r, struct error *err)
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
     free(TAKE_PTR(r->folders));
     free(TAKE_PTR(r->folder_texts));
-    if (name_folders(&r->list, &text, err) < 0 || read_folders(r, &text, err) < 0)
+    if (name_folders(&r->list, &text, err) < 0)
         return -1;
-    r->has_folders = false;
-    return 0;
+    return read_folders(r, &text, err);
 }
 
 static bool is_sorted(const struct commit_files *l)
@@ -141,8 +140,10 @@ int hub_rows_make(struct commit_files *list, const struct strbuf *folders, struc
         qsort(r->list.files, r->list.n, sizeof(*r->list.files), by_path);
     size_t texts = keep_paths(&r->list);
     int rc = folders ? read_folders(r, folders, err) : 0;
-    if (rc == 0 && !r->has_folders)
+    bool asked = r->has_folders; /* there are Hubs that list files alone */
+    if (rc == 0 && r->n_folders == 0)
         rc = derive_folders(r, err);
+    r->has_folders = asked;
     if (rc < 0) {
         hub_rows_unref(r);
         return -1;

@@ -286,5 +286,54 @@ class Clocks(Rough):
         self.assertLess(peak, 300 * 1024)
 
 
+def row(path, **more):
+    return {"type": "file", "oid": "1" * 40, "size": 1, "path": path, **more}
+
+
+class Lists(Rough):
+    """Lists that no repository has."""
+
+    TREE = "/api/models/Org/Model/tree/main?recursive=true"
+
+    def serve_rows(self, rows, page):
+        """In pages of that many."""
+        pages = [json.dumps(rows[i:i + page]).encode() for i in range(0, len(rows), page)]
+        self.hub.pages = lambda i: pages[i] if i < len(pages) else None
+
+    def test_a_very_long_one_for_many(self):
+        names = [f"data/{i % 100:02d}/file-{i:06d}.json" for i in range(60_000)]
+        self.begin()
+        self.serve_rows([row(name, oid=f"{i + 1:040x}") for i, name in enumerate(names)], 1000)
+        got, threads = self.together(8, lambda i: self.get(self.TREE).body)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(set(got)), 1)
+        self.assertTrue([r["path"] for r in json.loads(got[0]) if r["type"] == "file"] ==
+                        sorted(names))
+        self.assertEqual(self.hub.count("hub", kind="tree"), 60)
+        self.assertEqual(self.head(self.url(names[7])).headers["ETag"], f'"{8:040x}"')
+        self.refused(self.head(self.url("data/00/no")), 404, "EntryNotFound")
+        self.assertEqual(len(json.loads(self.get("/api/models/Org/Model/tree/main/data/07").body)),
+                         600)
+
+    def test_one_without_an_end(self):
+        self.begin()
+        self.hub.set_options(rate_limits={"api": 10 ** 6, "resolvers": 10 ** 6})
+        self.hub.pages = lambda i: json.dumps([row(f"f{i}")]).encode()
+        message = self.refused(self.get(self.TREE), 503)
+        self.assertRegex(message, "pages")
+        self.assertLessEqual(self.hub.count("hub", kind="tree"), 10_000)
+
+    def test_paths_that_lead_elsewhere(self):
+        for path in ("../x", "/etc/passwd", "a//b", "a/../b", ".", "a\nb", "a\\b", "", "x" * 5000):
+            with self.subTest(path=path[:20]):
+                self.begin()
+                self.hub.fault("tree_add", entry={"path": path})
+                self.assertRegex(self.refused(self.get(self.TREE), 503), "no safe relative")
+                # What is asked for by its name is not in question.
+                self.check_file(path, self.get(self.url("config.json")), data=FILES["config.json"])
+                self.wb.stop()
+
+
 if __name__ == "__main__":
     unittest.main()
