@@ -21,7 +21,7 @@ from harness import Weighbridge  # noqa: E402
 from hub import StandInHub  # noqa: E402
 from hub_clients import (CannotInstall, Locked, cache_dir, client_env, last_line,  # noqa: E402
                          pypi_answers, python_client)
-from peers import AS_USER, Server, free_port  # noqa: E402
+from peers import Server, free_port, nginx_command  # noqa: E402
 
 REPO = "Bench/Model"
 SHARDS = 4
@@ -93,23 +93,8 @@ class StaticHub(Server):
                     f"location = /{REPO}/resolve/{revision}/{name} {{ alias {path}; etag off;"
                     f" default_type application/octet-stream; add_header X-Repo-Commit {commit};"
                     f""" add_header ETag '"{entries[name].etag}"'; }}""")
-        conf = os.path.join(folder, "conf")
-        lines = "\n    ".join(places)
-        with open(conf, "w", encoding="utf-8") as f:
-            f.write(f"""
-{AS_USER} daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 4096; }}
-http {{
-  access_log {folder}/access.log; sendfile on; tcp_nopush on; keepalive_requests 100000000;
-  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;
-  scgi_temp_path {folder}/s; proxy_temp_path {folder}/p;
-  server {{
-    listen 127.0.0.1:{port} backlog=4096; root {folder}/answers;
-    {lines}
-  }}
-}}""")
-        super().__init__(["nginx", "-c", conf, "-e", f"{folder}/error.log"], port,
-                         f"{folder}/output")
+        super().__init__(nginx_command(folder, port, f"{folder}/answers", "\n    ".join(places)),
+                         port, f"{folder}/output")
 
 
 class Downloads:

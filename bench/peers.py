@@ -66,6 +66,26 @@ class Server:
         self.process.wait()
 
 
+def nginx_command(folder, port, root, places, more=""):
+    """An nginx that keeps all that is its own in `folder`; `more` goes beside its server."""
+    conf = os.path.join(folder, "conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write(f"""
+{AS_USER} daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log {folder}/access.log; sendfile on; tcp_nopush on; keepalive_requests 100000000;
+  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;
+  scgi_temp_path {folder}/s; proxy_temp_path {folder}/p;
+  {more}
+  server {{
+    listen 127.0.0.1:{port} backlog=4096; root {root};
+    {places}
+  }}
+}}""")
+    return ["nginx", "-c", conf, "-e", f"{folder}/error.log"]
+
+
 class Nginx(Server):
     """Files of `root` under /, and with `upstream` a caching proxy of it under /cdn/."""
     name = "nginx"
@@ -78,21 +98,9 @@ class Nginx(Server):
     location /cdn/ {{ proxy_pass {upstream}/; proxy_cache z; proxy_cache_lock on;
       proxy_cache_lock_timeout 300s; proxy_cache_lock_age 300s; proxy_cache_valid 200 1h;
       proxy_http_version 1.1; proxy_buffers 16 128k; proxy_buffer_size 128k; }}""" if upstream else ""
-        conf = os.path.join(folder, "conf")
-        with open(conf, "w", encoding="utf-8") as f:
-            f.write(f"""
-{AS_USER} daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 4096; }}
-http {{
-  access_log {folder}/access.log; sendfile on; tcp_nopush on; keepalive_requests 100000000;
-  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;
-  scgi_temp_path {folder}/s; proxy_temp_path {folder}/p;
-  proxy_cache_path {self.cache} keys_zone=z:10m max_size=100g use_temp_path=off;
-  server {{
-    listen 127.0.0.1:{port} backlog=4096; root {root};{proxy}
-  }}
-}}""")
-        super().__init__(["nginx", "-c", conf, "-e", f"{folder}/error.log"], port,
+        cached = (f"proxy_cache_path {self.cache} keys_zone=z:10m max_size=100g use_temp_path=off;"
+                  if upstream else "")
+        super().__init__(nginx_command(folder, port, root, proxy, cached), port,
                          f"{folder}/output")
 
     def forget(self):
