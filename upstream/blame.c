@@ -38,6 +38,11 @@ void upstream_blame(struct error *err, const char *prefix)
         err_wrap(err, "upstream %s", prefix);
 }
 
+bool upstream_refuses(const struct error *err)
+{
+    return err->code == ERR_UNAUTHORIZED || err->code == ERR_DENIED || err->code == ERR_NOT_FOUND;
+}
+
 bool upstream_wants_login(const struct http_response *r)
 {
     unsigned status = http_status(r);

@@ -14,6 +14,9 @@
  * disk, memory or shutdown did is left alone. err may be NULL. */
 void upstream_blame(struct error *err, const char *prefix);
 
+/* The upstream's word on this caller: there is no such thing, or not for this one. */
+bool upstream_refuses(const struct error *err);
+
 /* A 401, or a 403 that names a way to log in. */
 bool upstream_wants_login(const struct http_response *r);
 /* ERR_UPSTREAM: the registry redirects to a host that wants to know who we are. It gets none of our

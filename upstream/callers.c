@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "upstream/blame.h"
+
 int callers_init(struct callers *c, struct error *err)
 {
     *c = (struct callers){0};
@@ -64,11 +66,6 @@ static void note_refused(struct callers *c, unsigned i)
     pthread_mutex_unlock(&c->lock);
 }
 
-static bool is_refusal(const struct error *err)
-{
-    return err->code == ERR_UNAUTHORIZED || err->code == ERR_DENIED || err->code == ERR_NOT_FOUND;
-}
-
 static int ask_as(struct hub *h, const char *token,
                   int (*ask)(void *ctx, struct hub *as, struct error *err), void *ctx,
                   struct error *err)
@@ -96,7 +93,7 @@ int callers_ask(struct callers *c, struct hub *h,
     while (rc < 0 && next_token(c, &i, token)) {
         why = ERROR_INIT;
         rc = ask_as(h, token, ask, ctx, &why);
-        if (rc == 0 || !is_refusal(&why))
+        if (rc == 0 || !upstream_refuses(&why))
             break;
         note_refused(c, i);
     }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "storage/hub.h"
+#include "upstream/blame.h"
 #include "upstream/caller.h"
 #include "upstream/hub_private.h"
 
@@ -200,16 +201,11 @@ static void set_verdict(struct entry *e, enum hub_access_level level, int rc,
     v->text = strndup(why->text, REFUSAL_MAX);
 }
 
-static bool is_refusal(const struct error *err)
-{
-    return err->code == ERR_UNAUTHORIZED || err->code == ERR_DENIED || err->code == ERR_NOT_FOUND;
-}
-
 /* What is said of one level can settle both: who may have the files may have the metadata, and who
  * is told that there is no such repository, or no such token, may have neither. */
 static void note(struct entry *e, enum hub_access_level level, const struct question *q)
 {
-    if (q->rc < 0 && !is_refusal(&q->error))
+    if (q->rc < 0 && !upstream_refuses(&q->error))
         return;
     bool both = q->rc < 0 ? q->missing != HUB_MISSING_GATED : level == HUB_ACCESS_CONTENT;
     for (unsigned i = 0; i < LEVELS; i++)
