@@ -540,11 +540,6 @@ void small_unref(struct small *x)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-uint64_t small_size(const struct small *x)
-{
-    return size_of(x);
-}
-
 int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *ret_have,
                struct error *err)
 {

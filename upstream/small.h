@@ -56,7 +56,6 @@ int small_join(struct smalls *t, const struct small_source *from, struct small *
                bool *ret_started, struct error *err);
 void small_unref(struct small *x); /* NULL is fine */
 
-uint64_t small_size(const struct small *x);
 /* Sleeps until more than `seen` bytes may be read, or all that there are, or the deadline. 1 with
  * *ret_have, 0, or -1 with the fetch's error. */
 int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *ret_have,

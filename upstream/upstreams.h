@@ -124,7 +124,7 @@ void reader_close(struct reader *r); /* NULL is fine */
 struct upstream_stats {
     const char *prefix;
     uint64_t bytes, requests, errors;
-    struct breaker_stats breaker; /* of a registry; else nothing but zeros */
+    struct breaker_stats breaker;
 };
 /* The mirror of a Hub: of the upstream with that prefix, or of the first Hub there is (NULL). NULL:
  * none. */
