@@ -17,8 +17,8 @@ struct stream {
     size_t next;                 /* of siblings */
     struct strbuf around; /* what is around the rows: they belong behind its first `where` bytes */
     size_t where;
-    struct strbuf
-        block;   /* its last byte is held back until all is there: a comma follows, or not */
+    /* Its last byte is held back until all is there: a comma follows, or not. */
+    struct strbuf block;
     size_t sent; /* of the block */
     bool has_all;
 };
