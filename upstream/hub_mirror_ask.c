@@ -108,15 +108,15 @@ static void keep_pin(const struct asking *a)
     struct hub_result *r = a->r;
     struct hub_pin pin;
     bool is_fresh = false;
-    if (hub_pin_find(a->m, r->id, a->t->revision, &pin, &is_fresh, NULL) == 1 && is_fresh &&
-        strcmp(pin.commit, r->commit) != 0) {
-        /* The name is still news. */
-        store_hub_pin_put(a->m->store, prefix_of(a), a->t->name, r->id, r->commit, r->commit, NULL);
+    pthread_mutex_lock(&a->m->settling);
+    int found = hub_pin_find(a->m, r->id, a->t->revision, &pin, &is_fresh, NULL);
+    bool is_other = found == 1 && is_fresh && strcmp(pin.commit, r->commit) != 0;
+    /* Of another one the name is still news. */
+    store_hub_pin_put(a->m->store, prefix_of(a), a->t->name, r->id,
+                      is_other ? r->commit : a->t->revision, r->commit, NULL);
+    pthread_mutex_unlock(&a->m->settling);
+    if (is_other)
         memcpy(r->commit, pin.commit, sizeof(r->commit));
-        return;
-    }
-    store_hub_pin_put(a->m->store, prefix_of(a), a->t->name, r->id, a->t->revision, r->commit,
-                      NULL);
 }
 
 /* Whether it is open to everybody, for when the Hub cannot be asked (upstream/hub_access.h). */
@@ -313,7 +313,9 @@ static int run_refs(const struct asking *a)
     if (ask_document(a, &suffix, false, &json, NULL) < 0 ||
         hub_json_refs(strbuf_str(&json), json.len, is_never_pinned, NULL, &r->text, &r->error) < 0)
         return -1;
+    pthread_mutex_lock(&a->m->settling);
     keep_document(a, "", hub_what_refs(a->t->flag), &r->text);
+    pthread_mutex_unlock(&a->m->settling);
     return 0;
 }
 

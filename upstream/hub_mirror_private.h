@@ -186,6 +186,9 @@ struct hub_mirror {
     struct notes negatives; /* what the Hub says does not exist */
     struct notes checked;   /* repositories that our own token opens */
     struct hub_rows_cache rows;
+    /* guards: the store's answer to which commit a revision is, over its writes of it: of two that
+     * come at the same time one counts */
+    pthread_mutex_t settling;
 };
 
 /* One client's question on its way to an answer. */

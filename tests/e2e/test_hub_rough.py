@@ -286,6 +286,78 @@ class Clocks(Rough):
         self.assertLess(peak, 300 * 1024)
 
 
+class Moving(Rough):
+    """A branch that moves all the time."""
+
+    QUESTIONS = ("/api/models/Org/Model", "/api/models/Org/Model/tree/main",
+                 "/api/models/Org/Model/refs", "/Org/Model/resolve/main/config.json",
+                 "/Org/Model/resolve/main/w.safetensors")
+
+    def setUp(self):
+        self.begin(tag_ttl="3s")
+        self.moving = threading.Event()
+        self.mover = threading.Thread(target=self.move)
+        self.mover.start()
+        self.addCleanup(self.halt)
+
+    def move(self):
+        i = 0
+        while not self.moving.wait(0.002):
+            i += 1
+            self.hub.add_commit(self.REPO, {"config.json": b"%d" % i,
+                                            "w.safetensors": WEIGHTS[:1000 + i]})
+
+    def halt(self):
+        self.moving.set()
+        self.mover.join()
+
+    def commit_of(self, path):
+        """What the answer tells, which has to be of that commit."""
+        answer = self.get(path)
+        self.assertEqual(answer.status, 200, answer.body[:300])
+        commit = answer.headers["X-Repo-Commit"]
+        if path.endswith("/refs"):
+            return next(b["targetCommit"] for b in json.loads(answer.body)["branches"]
+                        if b["name"] == "main")
+        if path.endswith("/Model"):
+            self.assertEqual(json.loads(answer.body)["sha"], commit)
+        elif "/resolve/" in path:
+            entry = self.repo.commits[commit].files[path.rsplit("/", 1)[1]]
+            self.assertTrue(answer.body == read_all(entry.source))
+        else:
+            rows = {r["path"]: r["oid"] for r in json.loads(answer.body)}
+            self.assertEqual(rows["config.json"],
+                             self.repo.commits[commit].files["config.json"].oid)
+        return commit
+
+    def test_all_see_one_commit_until_it_is_old(self):
+        told = []  # (begun, ended, commit)
+        end = time.monotonic() + 10
+
+        def client(i):
+            at = i
+            while time.monotonic() < end:
+                at += 1
+                begun = time.monotonic()
+                commit = self.commit_of(self.QUESTIONS[at % len(self.QUESTIONS)])
+                told.append((begun, time.monotonic(), commit))
+            return None
+        got, threads = self.together(24, client)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(got), {None})
+        first, last = {}, {}
+        for begun, ended, commit in told:
+            first[commit] = min(first.get(commit, ended), ended)
+            last[commit] = max(last.get(commit, begun), begun)
+        order = sorted(first, key=first.get)
+        self.assertGreater(len(order), 1)
+        for older, newer in zip(order, order[1:]):
+            # A second has to turn, by the store's clock, before one counts no more.
+            self.assertGreater(first[newer] - first[older], 0.9)
+            self.assertLess(last[older], first[newer], "it went back")
+
+
 def row(path, **more):
     return {"type": "file", "oid": "1" * 40, "size": 1, "path": path, **more}
 
