@@ -8,6 +8,19 @@
 /* ERR_INVALID: not a JSON object. */
 int config_parse(const char *text, size_t len, struct json **ret, struct error *err);
 
+/* The text and what it was parsed into; borrowed. */
+struct config_source {
+    const char *text;
+    size_t len;
+    const struct json *root;
+};
+
+/* " at byte N", to be put behind a key's name in an error: where its value stands in the text. ""
+ * when there is no such value (NULL) or memory is short. Reads the text once more. */
+#define CONFIG_AT_MAX 40
+const char *config_at(const struct config_source *t, const struct json *value,
+                      char buf[static CONFIG_AT_MAX]);
+
 /* Where multimodal models keep their language model: text_config, llm_config, ... . NULL where
  * there is none; 0 is the root itself. *ret_name: "", "text_config", ... */
 #define CONFIG_PLACES 5

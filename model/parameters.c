@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "model/names.h"
 
 #define NAME_LEN_MAX 1024 /* longer names match nothing */
 
@@ -63,96 +64,17 @@ static bool is_gptq_like(const struct quantization *q)
 
 /* ---- which modules ---- */
 
-/* "*" stands for any text; everything else is literal. Linear: the earliest place that fits a
- * middle part leaves the most for those behind it. */
-static bool glob_match(const char *pattern, const char *text)
+static bool is_quantized(const struct quantization *q, const struct names *n, uint64_t *work)
 {
-    const char *star = strchr(pattern, '*');
-    if (!star)
-        return strcmp(pattern, text) == 0;
-    const char *last = strrchr(pattern, '*') + 1;
-    size_t len = strlen(text), head = (size_t)(star - pattern), tail = strlen(last);
-    if (len < head + tail || memcmp(pattern, text, head) != 0 || !ends_with(text, last))
-        return false;
-    const char *at = text + head, *end = text + len - tail;
-    for (const char *part = star + 1; part < last;) {
-        size_t n = strcspn(part, "*");
-        const char *found = n ? memmem(at, (size_t)(end - at), part, n) : at;
-        if (!found)
-            return false;
-        at = found + n;
-        part += n + 1;
-    }
-    return true;
+    return module_list_find(&q->ignored, n->module, work) == MODULE_NONE &&
+           module_list_find(&q->skipped, n->tensor, work) == MODULE_NONE;
 }
 
-/* An expression of the plain kind that these files have ("re:.*lm_head", "re:^model\.layers.*"):
- * rewritten as a glob. One with any other operator matches nothing, as on the Hub: what comes from
- * a file is not run as an expression. */
-static bool expression_match(const char *expression, const char *module)
+static const struct quantization_group *group_of(const struct quantization *q, const char *module,
+                                                 uint64_t *work)
 {
-    char glob[512];
-    size_t n = 0;
-    const char *p = expression + (expression[0] == '^');
-    for (; *p && n < sizeof(glob) - 2; p++) {
-        if (p[0] == '.' && p[1] == '*') {
-            glob[n++] = '*';
-            p++;
-        } else if (p[0] == '\\' && p[1] == '.') {
-            glob[n++] = '.';
-            p++;
-        } else if (p[0] == '$' && !p[1]) {
-            break;
-        } else if (strchr("\\+?()[]{}|^$", p[0])) {
-            return false;
-        } else {
-            glob[n++] = *p;
-        }
-    }
-    if (*p && *p != '$')
-        return false;
-    if (!*p)
-        glob[n++] = '*'; /* re.match: open at the end */
-    glob[n] = '\0';
-    return glob_match(glob, module);
-}
-
-static bool target_match(const char *target, const char *module)
-{
-    return starts_with(target, "re:") ? expression_match(target + 3, module)
-                                      : strcmp(target, module) == 0;
-}
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(a, *(const char *const *)b);
-}
-
-static bool is_quantized(const struct quantization *q, const struct names *n)
-{
-    if (q->n_ignored &&
-        bsearch(n->module, q->ignored, q->n_ignored, sizeof(*q->ignored), compare_texts))
-        return false;
-    for (size_t i = 0; i < q->n_patterns; i++) {
-        bool expression = starts_with(q->patterns[i], "re:");
-        if (expression ? expression_match(q->patterns[i] + 3, n->module)
-                       : glob_match(q->patterns[i], n->module))
-            return false;
-    }
-    for (size_t i = 0; i < q->n_skipped; i++)
-        if (strchr(q->skipped[i], '*') ? glob_match(q->skipped[i], n->tensor)
-                                       : strstr(n->tensor, q->skipped[i]) != NULL)
-            return false;
-    return true;
-}
-
-static const struct quantization_group *group_of(const struct quantization *q, const char *module)
-{
-    for (size_t i = 0; i < q->n_groups; i++)
-        for (size_t j = 0; j < q->groups[i].n_targets; j++)
-            if (target_match(q->groups[i].targets[j], module))
-                return &q->groups[i];
-    return NULL;
+    uint32_t group = module_list_find(&q->targets, module, work);
+    return group == MODULE_NONE ? NULL : &q->groups[group];
 }
 
 /* ---- what is no parameter ---- */
@@ -167,7 +89,8 @@ static bool is_torchao_extra(const char *suffix)
     return false;
 }
 
-static bool is_left_out(const struct quantization *q, const struct names *n, const char *type)
+static bool is_left_out(const struct quantization *q, const struct names *n, const char *type,
+                        uint64_t *work)
 {
     static const char *const scales[] = {
         "weight_scale",      "weight_scale_inv", "weight_scale_2",     "weight_global_scale",
@@ -188,7 +111,7 @@ static bool is_left_out(const struct quantization *q, const struct names *n, con
         return is_one_of(n->suffix, bnb, ARRAY_LEN(bnb)) ||
                starts_with(n->suffix, "bitsandbytes__");
     if (is_gptq_like(q))
-        return is_one_of(n->suffix, gptq, ARRAY_LEN(gptq)) && is_quantized(q, n);
+        return is_one_of(n->suffix, gptq, ARRAY_LEN(gptq)) && is_quantized(q, n, work);
     if (is_method(q, "mlx"))
         return is_one_of(n->suffix, mlx, ARRAY_LEN(mlx));
     return is_method(q, "torchao") && is_torchao_extra(n->suffix);
@@ -222,14 +145,14 @@ static struct ratio packing(const char *type, unsigned bits)
 }
 
 static struct ratio packing_of_groups(const struct quantization *q, const struct names *n,
-                                      const char *type)
+                                      const char *type, uint64_t *work)
 {
-    const struct quantization_group *g = group_of(q, n->module);
+    const struct quantization_group *g = group_of(q, n->module, work);
     const char *format = g && g->format[0] ? g->format : q->format;
     unsigned bits = g ? g->bits : 0;
     if (!ends_with(format, "pack-quantized"))
         return (struct ratio){1, 1};
-    for (size_t i = 0; !bits && i < q->n_groups; i++)
+    for (size_t i = 0; !bits && q->groups && i < q->n_groups; i++)
         bits = q->groups[i].bits;
     if (!bits) /* the text may carry it: int2 is the only one that is not 4 */
         bits = strstr(format, "int2") ? 2 : 4;
@@ -251,7 +174,8 @@ static bool is_routed_expert(const char *tensor)
     return strstr(tensor, ".experts.") && !strstr(tensor, "shared_experts");
 }
 
-static struct ratio ratio_of(const struct quantization *q, const struct names *n, const char *type)
+static struct ratio ratio_of(const struct quantization *q, const struct names *n, const char *type,
+                             uint64_t *work)
 {
     static const struct ratio one = {1, 1};
     bool u8 = strcmp(type, "U8") == 0;
@@ -263,7 +187,7 @@ static struct ratio ratio_of(const struct quantization *q, const struct names *n
         return u8 && (q->bits == 4 || q->bits == 2) ? (struct ratio){8 / q->bits, 1} : one;
     }
     if (is_method(q, "compressed-tensors"))
-        return packing_of_groups(q, n, type);
+        return packing_of_groups(q, n, type, work);
     if (is_method(q, "fp8"))
         return is_routed_expert(n->tensor) ? packing(type, q->expert_bits) : one;
     if (is_method(q, "bitsandbytes"))
@@ -271,7 +195,7 @@ static struct ratio ratio_of(const struct quantization *q, const struct names *n
     if (is_method(q, "modelopt") && u8 && is_modelopt_packed(q, n))
         return (struct ratio){2, 1};
     if (is_method(q, "mlx") && strcmp(type, "U32") == 0 && strcmp(n->suffix, "weight") == 0) {
-        const struct quantization_group *g = group_of(q, n->module);
+        const struct quantization_group *g = group_of(q, n->module, work);
         return packing(type, g && g->bits ? g->bits : q->bits);
     }
     if (is_method(q, "torchao") && ends_with(n->suffix, "_qdata"))
@@ -307,34 +231,42 @@ static int add_packed(struct parameter_count *c, struct ratio r, uint64_t elemen
     return add(&c->logical, (uint64_t)n, err);
 }
 
+/* Counts one tensor by the rules of its quantisation. */
+static int add_by_rules(struct parameter_count *c, const struct quantization *q,
+                        const struct tensor_info *t, struct error *err)
+{
+    struct ratio r = {1, 1};
+    struct names n;
+    names_set(&n, t);
+    if (is_left_out(q, &n, t->type, &c->work)) {
+        c->left_out++;
+        return 0;
+    }
+    if (t->n_dims == 0) /* the Hub counts no scalar */
+        return 0;
+    if (q && q->method[0])
+        r = ratio_of(q, &n, t->type, &c->work);
+    if (r.times != r.of && !is_quantized(q, &n, &c->work))
+        r = (struct ratio){1, 1};
+    return r.times != r.of ? add_packed(c, r, t->elements, err)
+                           : add(&c->logical, t->elements, err);
+}
+
 int parameters_add(struct parameter_count *c, const struct quantization *q,
                    enum weights_format format, const struct tensor_info *t, struct error *err)
 {
     struct parameter_count sum = *c;
-    struct ratio r = {1, 1};
-    struct names n;
     bool by_rules = format == WEIGHTS_SAFETENSORS || format == WEIGHTS_PICKLE;
-    if (add(&sum.stored, t->elements, err) < 0)
-        return -1;
-    if (by_rules) {
-        names_set(&n, t);
-        if (is_left_out(q, &n, t->type)) {
-            sum.left_out++;
-            *c = sum;
-            return 0;
-        }
-        if (t->n_dims == 0) { /* the Hub counts no scalar */
-            *c = sum;
-            return 0;
-        }
-        if (q && q->method[0])
-            r = ratio_of(q, &n, t->type);
-        if (r.times != r.of && !is_quantized(q, &n))
-            r = (struct ratio){1, 1};
+    int rc = add(&sum.stored, t->elements, err);
+    if (rc == 0 && !sum.unread)
+        rc = by_rules ? add_by_rules(&sum, q, t, err) : add(&sum.logical, t->elements, err);
+    if (rc < 0) {
+        char quoted[NAME_QUOTED_MAX];
+        return err_wrap(err, "tensor %s", name_quote(t->name, t->name_len, quoted));
     }
-    if (r.times != r.of ? add_packed(&sum, r, t->elements, err) < 0
-                        : add(&sum.logical, t->elements, err) < 0)
-        return -1;
+    sum.unread = sum.unread || sum.work > PARAMETERS_WORK_MAX;
+    if (sum.unread)
+        sum.logical = sum.stored;
     *c = sum;
     return 0;
 }
@@ -361,6 +293,10 @@ int parameters_merge(struct parameter_count *c, const struct parameter_count *on
             (uint64_t)sum.times[0] * one->times[1] != (uint64_t)sum.times[1] * one->times[0];
         sum.unpacked += one->unpacked;
     }
+    sum.work += one->work; /* for whoever looks; each file has its own limit */
+    sum.unread = sum.unread || one->unread;
+    if (sum.unread)
+        sum.logical = sum.stored;
     *c = sum;
     return 0;
 }
@@ -373,16 +309,19 @@ void parameters_end(struct parameter_count *c, const struct quantization *q)
         snprintf(method, sizeof(method), "%s %u bit: ", q->method, q->bits);
     else if (quantized)
         snprintf(method, sizeof(method), "%s: ", q->method);
-    if (c->unpacked && c->mixed)
+    if (c->unread)
+        snprintf(packed, sizeof(packed), "counted as stored: its lists of modules are too long");
+    else if (c->unpacked && c->mixed)
         snprintf(packed, sizeof(packed), "packed weights unpacked, each by its width");
     else if (c->unpacked)
         snprintf(packed, sizeof(packed), "packed weights x %.4g",
                  (double)c->times[0] / c->times[1]);
     else
         snprintf(packed, sizeof(packed), "sum of the shapes");
-    if (c->left_out)
+    if (c->left_out && !c->unread)
         snprintf(left, sizeof(left), "; %" PRIu64 " scale%s and the like left out", c->left_out,
                  c->left_out == 1 ? "" : "s");
     snprintf(c->rule, sizeof(c->rule), "%s%s%s%s", method, packed, left,
-             quantized && c->unpacked && hub_differs(q) ? " (the Hub shows stored)" : "");
+             quantized && c->unpacked && !c->unread && hub_differs(q) ? " (the Hub shows stored)"
+                                                                      : "");
 }

@@ -5,13 +5,11 @@
 #ifndef WB_MODEL_PARAMETERS_H
 #define WB_MODEL_PARAMETERS_H
 
+#include "model/module_list.h"
 #include "model/weights.h"
 
 /* One config group of compressed-tensors: some modules have another width. MLX's overrides too. */
 struct quantization_group {
-    char *
-        *targets; /* names of modules, "re:" expressions, and classes that no tensor is named by */
-    size_t n_targets;
     unsigned bits;   /* 0 = not stated */
     char format[40]; /* "" = the one of all */
 };
@@ -25,17 +23,15 @@ struct quantization {
     unsigned bits;   /* 0 = not stated */
     char format[40]; /* compressed-tensors: "pack-quantized"; modelopt's quant_algo: "NVFP4" */
     bool load_in_4bit, load_in_8bit;
-    bool packed_experts;  /* fp8 with a narrower expert_dtype */
-    unsigned expert_bits; /* of that */
-    char **skipped;       /* modules_to_not_convert: parts of names, or globs; owned */
-    size_t n_skipped;
-    char **ignored; /* ignore: names of modules, sorted, ... owned */
-    size_t n_ignored;
-    char **patterns; /* ... and its "re:" expressions and globs, without the "re:"; owned */
-    size_t n_patterns;
+    bool packed_experts;               /* fp8 with a narrower expert_dtype */
+    unsigned expert_bits;              /* of that */
+    struct module_list skipped;        /* modules_to_not_convert: held against a tensor's name */
+    struct module_list ignored;        /* ignore: against its module's */
     struct quantization_group *groups; /* owned */
     size_t n_groups;
-    size_t n_unsorted; /* entries of all lists but `ignored`: each tensor is held against them */
+    struct module_list targets; /* what the groups are for: modules, "re:" expressions, and classes
+                                   that no tensor is named by */
+    struct module_counts counts;
 };
 
 /* ERR_INVALID: no JSON object. ERR_TOO_LARGE: a list of more entries than any model has. A config
@@ -53,7 +49,12 @@ struct parameter_count {
     uint64_t left_out, unpacked; /* tensors */
     unsigned times[2];           /* of the first unpacked tensor: times [0] / [1] */
     bool mixed;                  /* not all the same */
+    uint64_t work; /* what holding tensors against lists of modules took, module_list_find() */
+    bool unread;   /* over PARAMETERS_WORK_MAX: the lists were not applied, logical is stored */
 };
+
+/* A second or two. Real models are far below it; a hostile list beside a hostile header is not. */
+#define PARAMETERS_WORK_MAX 2000000000u
 
 /* Fed tensor by tensor. Zero *c first; q may be NULL. ERR_INVALID on overflow. Rules of packing
  * are for safetensors and pickles; in other formats an element is a parameter. */

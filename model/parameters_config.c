@@ -7,10 +7,6 @@
 #include "model/config_json.h"
 #include "model/parameters.h"
 
-/* Real lists have a few hundred entries. Each tensor is held against the unsorted ones, of which
- * there may be so many in all lists together. */
-#define UNSORTED_MAX 4096u
-#define SORTED_MAX 200000u
 #define GROUPS_MAX 1024u
 
 static void copy_lower(char *ret, size_t size, const char *text)
@@ -29,79 +25,49 @@ static unsigned small_number(const struct json *object, const char *key)
 
 /* ---- lists ---- */
 
-static int list_add(char ***list, size_t *n, size_t limit, const char *text, struct error *err)
+static bool is_expression(const char *text)
 {
-    if (*n >= limit)
-        return err_set(err, ERR_TOO_LARGE, "quantization_config: a list of over %zu modules",
-                       limit);
-    if ((*n & (*n - 1)) == 0) { /* a power of two: full */
-        char **grown = realloc(*list, (*n ? *n * 2 : 1) * sizeof(**list));
-        if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory");
-        *list = grown;
-    }
-    char *copy = strdup(text);
-    if (!copy)
-        return err_set(err, ERR_NOMEM, "out of memory");
-    (*list)[(*n)++] = copy;
-    return 0;
+    return strncmp(text, "re:", 3) == 0;
 }
 
-static void list_free(char **list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        free(list[i]);
-    free(list);
-}
-
-static int unsorted_add(struct quantization *q, char ***list, size_t *n, const char *text,
-                        struct error *err)
-{
-    if (q->n_unsorted++ >= UNSORTED_MAX)
-        return err_set(err, ERR_TOO_LARGE, "quantization_config: lists of over %u modules",
-                       UNSORTED_MAX);
-    return list_add(list, n, UNSORTED_MAX, text, err);
-}
-
-static int read_list(const struct json *array, struct quantization *q, char ***list, size_t *n,
-                     struct error *err)
+/* modules_to_not_convert: parts of tensors' names, or globs. */
+static int read_skipped(const struct json *array, struct quantization *ret, struct error *err)
 {
     for (const struct json *j = json_is_array(array) ? json_first(array) : NULL; j;
-         j = json_next(j))
-        if (json_str(j) && unsorted_add(q, list, n, json_str(j), err) < 0)
+         j = json_next(j)) {
+        const char *text = json_str(j);
+        int rc = !text ? 0
+                 : strchr(text, '*')
+                     ? module_list_add_glob(&ret->skipped, &ret->counts, text, 0, err)
+                     : module_list_add_part(&ret->skipped, &ret->counts, text, 0, err);
+        if (rc < 0)
             return -1;
+    }
     return 0;
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Exact names can be many (one for each module); they are sorted, to be found quickly. */
+/* ignore, exclude_modules: names, "re:" expressions, and with ModelOpt globs. */
 static int read_ignored(const struct json *array, bool globs, struct quantization *ret,
                         struct error *err)
 {
     for (const struct json *j = json_is_array(array) ? json_first(array) : NULL; j;
          j = json_next(j)) {
         const char *text = json_str(j);
-        bool expression = text && strncmp(text, "re:", 3) == 0;
-        bool pattern = expression || (globs && text && strchr(text, '*'));
-        if (!text)
-            continue;
-        if (pattern ? unsorted_add(ret, &ret->patterns, &ret->n_patterns, text, err) < 0
-                    : list_add(&ret->ignored, &ret->n_ignored, SORTED_MAX, text, err) < 0)
+        int rc = !text ? 0
+                 : is_expression(text)
+                     ? module_list_add_expression(&ret->ignored, &ret->counts, text + 3, 0, err)
+                 : globs ? module_list_add_glob(&ret->ignored, &ret->counts, text, 0, err)
+                         : module_list_add_name(&ret->ignored, &ret->counts, text, 0, err);
+        if (rc < 0)
             return -1;
     }
-    if (ret->n_ignored)
-        qsort(ret->ignored, ret->n_ignored, sizeof(*ret->ignored), compare_texts);
     return 0;
 }
 
 static struct quantization_group *add_group(struct quantization *ret, struct error *err)
 {
     if (ret->n_groups >= GROUPS_MAX) {
-        err_set(err, ERR_TOO_LARGE, "quantization_config: over %u groups of modules", GROUPS_MAX);
+        err_set(err, ERR_TOO_LARGE, "over %u groups of modules", GROUPS_MAX);
         return NULL;
     }
     struct quantization_group *grown =
@@ -116,18 +82,30 @@ static struct quantization_group *add_group(struct quantization *ret, struct err
     return g;
 }
 
+/* Of the group that was added last. */
+static int add_target(struct quantization *ret, const char *text, struct error *err)
+{
+    uint32_t group = (uint32_t)ret->n_groups - 1;
+    return is_expression(text)
+               ? module_list_add_expression(&ret->targets, &ret->counts, text + 3, group, err)
+               : module_list_add_name(&ret->targets, &ret->counts, text, group, err);
+}
+
 /* config_groups: {"group_0": {"format", "targets": [...], "weights": {"num_bits"}}, ...} */
 static int read_groups(const struct json *groups, struct quantization *ret, struct error *err)
 {
     for (const struct json *j = json_is_object(groups) ? json_first(groups) : NULL; j;
          j = json_next(j)) {
+        const struct json *targets = json_get(j, "targets");
         struct quantization_group *g = add_group(ret, err);
         if (!g)
             return -1;
         g->bits = small_number(json_get(j, "weights"), "num_bits");
         copy_lower(g->format, sizeof(g->format), json_str(json_get(j, "format")));
-        if (read_list(json_get(j, "targets"), ret, &g->targets, &g->n_targets, err) < 0)
-            return -1;
+        for (const struct json *t = json_is_array(targets) ? json_first(targets) : NULL; t;
+             t = json_next(t))
+            if (json_str(t) && add_target(ret, json_str(t), err) < 0)
+                return -1;
     }
     return 0;
 }
@@ -176,8 +154,7 @@ static int read_quantization_config(const struct json *root, const struct json *
     if (strcmp(ret->method, "mxfp4") == 0)
         ret->bits = 4;
     bool globs = strcmp(ret->method, "modelopt") == 0;
-    if (read_list(json_get(q, "modules_to_not_convert"), ret, &ret->skipped, &ret->n_skipped, err) <
-            0 ||
+    if (read_skipped(json_get(q, "modules_to_not_convert"), ret, err) < 0 ||
         read_ignored(json_get(q, "ignore"), globs, ret, err) < 0)
         return -1;
     return read_groups(json_get(q, "config_groups"), ret, err);
@@ -195,7 +172,7 @@ static int read_mlx(const struct json *q, struct quantization *ret, struct error
         if (!g)
             return -1;
         g->bits = small_number(j, "bits");
-        if (list_add(&g->targets, &g->n_targets, 1, json_key(j), err) < 0)
+        if (add_target(ret, json_key(j), err) < 0)
             return -1;
     }
     return 0;
@@ -236,6 +213,14 @@ static int read_root(const struct json *root, struct quantization *ret, struct e
     return 0;
 }
 
+static int wrong_config(const struct config_source *s, struct error *err)
+{
+    const struct json *q = config_find(s->root, "quantization_config");
+    const char *key = q ? "quantization_config" : "quantization";
+    char place[CONFIG_AT_MAX];
+    return err_wrap(err, "%s%s", key, config_at(s, q ? q : config_find(s->root, key), place));
+}
+
 int quantization_read(const char *config_json, size_t len, struct quantization *ret,
                       struct error *err)
 {
@@ -243,16 +228,19 @@ int quantization_read(const char *config_json, size_t len, struct quantization *
     *ret = (struct quantization){0};
     if (config_parse(config_json, len, &root, err) < 0)
         return -1;
-    return read_root(root, ret, err);
+    if (read_root(root, ret, err) < 0)
+        return wrong_config(&(struct config_source){config_json, len, root}, err);
+    module_list_sort(&ret->skipped);
+    module_list_sort(&ret->ignored);
+    module_list_sort(&ret->targets);
+    return 0;
 }
 
 void quantization_done(struct quantization *q)
 {
-    list_free(q->skipped, q->n_skipped);
-    list_free(q->ignored, q->n_ignored);
-    list_free(q->patterns, q->n_patterns);
-    for (size_t i = 0; i < q->n_groups; i++)
-        list_free(q->groups[i].targets, q->groups[i].n_targets);
+    module_list_done(&q->skipped);
+    module_list_done(&q->ignored);
+    module_list_done(&q->targets);
     free(q->groups);
     *q = (struct quantization){0};
 }

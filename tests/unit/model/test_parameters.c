@@ -284,53 +284,184 @@ Test(parameters, what_configurations_say)
     quantization_done(&q);
 }
 
-/* All lists together: each tensor is held against all of them. */
-static int read_many_groups(unsigned groups, unsigned targets, struct error *err)
-{
-    struct quantization q;
-    _cleanup_free_ char *text = NULL;
-    size_t len;
-    FILE *f = open_memstream(&text, &len);
-    cr_assert(f);
-    fputs("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"ignore\":"
-          "[\"plain\",\"re:.*a\"],\"config_groups\":{",
-          f);
-    for (unsigned i = 0; i < groups; i++) {
-        fprintf(f, "%s\"g%u\":{\"targets\":[\"t\"", i ? "," : "", i);
-        for (unsigned j = 1; j < targets; j++)
-            fprintf(f, ",\"t%u\"", j);
-        fputs("]}", f);
-    }
-    fputs("}}}", f);
-    fclose(f);
-    int rc = quantization_read(text, len, &q, err);
-    quantization_done(&q);
-    return rc;
-}
-
-Test(parameters, lists_that_are_many_are_refused_together)
-{
-    struct error err = ERROR_INIT;
-    cr_expect_eq(read_many_groups(91, 45, &err), 0, "%s", err.text); /* 4,095, and an expression */
-    cr_expect_lt(read_many_groups(64, 64, &err), 0);
-    cr_expect_eq(err.code, ERR_TOO_LARGE);
-    cr_expect(strstr(err.text, "over 4096 modules"), "%s", err.text);
-}
-
-Test(parameters, a_list_without_end_is_refused)
+static void must_be_too_large(const char *text, size_t len, const char *says)
 {
     struct quantization q;
     struct error err = ERROR_INIT;
-    _cleanup_free_ char *text = NULL;
-    size_t len;
-    FILE *f = open_memstream(&text, &len);
-    cr_assert(f);
-    fputs("{\"quantization_config\":{\"modules_to_not_convert\":[\"a\"", f);
-    for (int i = 0; i < 5000; i++)
-        fprintf(f, ",\"a%d\"", i);
-    fputs("]}}", f);
-    fclose(f);
     cr_expect_lt(quantization_read(text, len, &q, &err), 0);
-    cr_expect_eq(err.code, ERR_TOO_LARGE);
+    cr_expect_eq(err.code, ERR_TOO_LARGE, "%s", err.text);
+    cr_expect(strstr(err.text, says), "%s", err.text);
+    quantization_done(&q);
+}
+
+/* `n` entries by the format, the first with the number 0. */
+static char *config_of(const char *before, const char *format, unsigned n, const char *behind)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    cr_assert(f);
+    fputs(before, f);
+    for (unsigned i = 0; i < n; i++) {
+        if (i)
+            putc(',', f);
+        for (const char *p = format; *p; p++)
+            if (*p == '#')
+                fprintf(f, "%u", i);
+            else
+                putc(*p, f);
+    }
+    fputs(behind, f);
+    fclose(f);
+    return text;
+}
+
+#define SKIPS "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,"
+
+Test(parameters, lists_without_end_are_refused)
+{
+    static const struct {
+        const char *before, *format;
+        unsigned n;
+        const char *behind, *says;
+    } table[] = {
+        {SKIPS "\"modules_to_not_convert\":[", "\"a#\"", 4097, "]}}",
+         "quantization_config at byte 23: lists of over 4096 parts of modules' names"},
+        {SKIPS "\"modules_to_not_convert\":[", "\"a#*\"", 4097, "]}}", "over 4096 parts"},
+        {SKIPS "\"modules_to_not_convert\":[\"x\",\"y*\"],\"ignore\":[", "\"re:a#\"", 4095, "]}}",
+         "over 4096 parts"},
+        {SKIPS "\"modules_to_not_convert\":[", "\"a#*b\"", 257, "]}}", "over 256 expressions"},
+        {SKIPS "\"ignore\":[", "\"re:.*a#.*b$\"", 257, "]}}", "over 256 expressions"},
+        {SKIPS "\"ignore\":[", "\"a#\"", 200001, "]}}", "over 200000 modules"},
+        {SKIPS "\"config_groups\":{", "\"g#\":{}", 1025, "}}}", "over 1024 groups"},
+        {SKIPS "\"config_groups\":{\"g\":{},\"h\":{\"targets\":[", "\"re:a#\"", 257, "]}}}}",
+         "over 256 expressions"},
+        {" {\"quantization\":{\"bits\":4,\"group_size\":64,", "\"m#\":{\"bits\":8}", 1025, "}}",
+         "quantization at byte 17: over 1024 groups"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct quantization q;
+        struct error err = ERROR_INIT;
+        _cleanup_free_ char *text =
+            config_of(table[i].before, table[i].format, table[i].n, table[i].behind);
+        must_be_too_large(text, strlen(text), table[i].says);
+        free(text);
+        text = config_of(table[i].before, table[i].format, table[i].n - 1, table[i].behind);
+        cr_expect_eq(quantization_read(text, strlen(text), &q, &err), 0, "%zu: %s", i, err.text);
+        quantization_done(&q);
+    }
+}
+
+static struct parameter_count count_one(const struct quantization *q, const char *name,
+                                        uint64_t elements)
+{
+    struct parameter_count c = {0};
+    feed(&c, q, &(struct row){name, "I32", elements, 0});
+    return c;
+}
+
+/* One by one they would be 4,096 comparisons; halving takes 13 for each byte at most. */
+Test(parameters, parts_of_names_are_not_tried_one_by_one)
+{
+    static const char *const formats[] = {"\"part.#.\"", "\"blocks.#.up*\"", "\"*layer#.*\""};
+    static const struct {
+        const char *name;
+        bool is_left[ARRAY_LEN(formats)];
+    } names[] = {
+        {"model.part.7.qweight", {true, false, false}},
+        {"blocks.4094.up_proj.qweight", {false, true, false}},
+        {"model.blocks.4094.up_proj.qweight", {false, false, false}},
+        {"x.layer4095.qweight", {false, false, true}},
+        {"x.layer4096.qweight", {false, false, false}},
+        {"part.00.qweight", {false, false, false}},
+    };
+    for (size_t f = 0; f < ARRAY_LEN(formats); f++) {
+        struct quantization q;
+        _cleanup_free_ char *text =
+            config_of(SKIPS "\"modules_to_not_convert\":[", formats[f], 4096, "]}}");
+        read_config(text, &q);
+        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+            struct parameter_count c = count_one(&q, names[i].name, 10);
+            cr_expect_eq(c.logical, names[i].is_left[f] ? 10 : 80, "%s, %s", formats[f],
+                         names[i].name);
+            cr_expect_leq(c.work, 13 * (strlen(names[i].name) + 1), "%" PRIu64, c.work);
+        }
+        quantization_done(&q);
+    }
+}
+
+/* The shorter of two that begin alike stands for both; the empty one for all. */
+Test(parameters, parts_that_begin_alike)
+{
+    struct quantization q;
+    read_config(
+        SKIPS "\"modules_to_not_convert\":[\"ab\",\"abc\",\"abcd\",\"b\",\"abd*\",\"a*\"]}}", &q);
+    cr_expect_eq(count_one(&q, "xab.qweight", 1).logical, 1);
+    cr_expect_eq(count_one(&q, "xb.qweight", 1).logical, 1);
+    cr_expect_eq(count_one(&q, "a.qweight", 1).logical, 1);
+    cr_expect_eq(count_one(&q, "xa.qweight", 1).logical, 8);
+    quantization_done(&q);
+    read_config(SKIPS "\"modules_to_not_convert\":[\"z\",\"\"]}}", &q);
+    cr_expect_eq(count_one(&q, "a.qweight", 1).logical, 1);
+    quantization_done(&q);
+}
+
+/* The first group that has a target for it, whether by its name or by an expression. */
+Test(parameters, the_first_of_several_groups)
+{
+    struct quantization q;
+    read_config("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
+                "\"pack-quantized\",\"config_groups\":{"
+                "\"a\":{\"targets\":[\"Linear\",\"m.z\"],\"weights\":{\"num_bits\":8}},"
+                "\"b\":{\"targets\":[\"re:m\\\\.[xy]\",\"re:m.*x$\"],\"weights\":{\"num_bits\":4}},"
+                "\"c\":{\"targets\":[\"m.x\",\"m.y\",\"m.z\"],\"weights\":{\"num_bits\":2}}}}}",
+                &q);
+    cr_expect_eq(count_one(&q, "m.x.weight_packed", 1).logical, 8); /* "m.x.weight_packed" has no
+                                                                       module of its own */
+    cr_expect_eq(count_one(&q, "m.x.weight", 1).logical, 8);
+    cr_expect_eq(count_one(&q, "m.y.weight", 1).logical, 16);
+    cr_expect_eq(count_one(&q, "m.z.weight", 1).logical, 4);
+    quantization_done(&q);
+}
+
+/* What is left to be tried one by one is bounded by what it takes, and the answer says so. */
+Test(parameters, lists_that_take_too_long_are_not_applied)
+{
+    struct quantization q;
+    struct parameter_count c = {0}, other = {.stored = 5,
+                                             .logical = 40,
+                                             .unpacked = 1,
+                                             .times = {8, 1},
+                                             .left_out = 2};
+    uint64_t tensors = 0, before = 0;
+    char name[1000];
+    struct error err = ERROR_INIT;
+    _cleanup_free_ char *text =
+        config_of(SKIPS "\"modules_to_not_convert\":[", "\"*a#*b#*c#*d\"", 256, "]}}");
+    read_config(text, &q);
+    memset(name, 'a', sizeof(name));
+    strcpy(name + sizeof(name) - sizeof(".qweight"), ".qweight");
+    const struct row row = {name, "I32", 1, 0};
+    feed(&c, &q, &row);
+    cr_assert(!c.unread && c.logical == 8);
+    cr_expect_geq(c.work, 256 * (sizeof(name) - 1));
+    const uint64_t each = c.work;
+    c.work = PARAMETERS_WORK_MAX - 10 * each; /* as if there had been many thousands before */
+    while (!c.unread && tensors < 100) {
+        before = c.work;
+        feed(&c, &q, &row);
+        tensors++;
+    }
+    cr_expect_eq(tensors, 11);
+    cr_expect(before <= PARAMETERS_WORK_MAX && c.work <= PARAMETERS_WORK_MAX + each);
+    before = c.work;
+    for (unsigned i = 0; i < 1000; i++)
+        feed(&c, &q, &row);
+    cr_expect_eq(c.work, before, "nothing is tried any more");
+    cr_expect(c.stored == 1012 && c.logical == c.stored);
+    cr_assert_eq(parameters_merge(&other, &c, &err), 0);
+    cr_expect(other.unread && other.stored == 1017 && other.logical == 1017);
+    parameters_end(&other, &q);
+    cr_expect_str_eq(other.rule, "awq 4 bit: counted as stored: its lists of modules are too long");
     quantization_done(&q);
 }
