@@ -206,6 +206,16 @@ static int print(const struct memory_report *r)
     return report_print(&out);
 }
 
+/* The SOURCE may be a folder or repository, or the file itself, whose name it then ends with. */
+static int read_config(const char *source, const char *path, const struct strbuf *text,
+                       struct model_shape *ret, struct error *err)
+{
+    size_t len = strlen(source), n = strlen(path);
+    if (shape_from_config(strbuf_str(text), text->len, ret, err) == 0)
+        return 0;
+    return len >= n && strcmp(source + len - n, path) == 0 ? -1 : err_wrap(err, "%s", path);
+}
+
 static int from_config(struct source *s, struct memory_report *r, struct error *err)
 {
     const struct source_entry *entries;
@@ -217,7 +227,7 @@ static int from_config(struct source *s, struct memory_report *r, struct error *
     if (rc == 0)
         rc = err_set(err, ERR_NOT_FOUND, "it is no longer there");
     if (rc > 0)
-        rc = shape_from_config(strbuf_str(&text), text.len, &shape, err);
+        rc = read_config(r->source, entries[0].path, &text, &shape, err);
     if (rc == 0) {
         r->has_shape = true;
         r->shape = &shape;

@@ -41,14 +41,15 @@ static int find_front_matter(const char *readme, size_t len, const char **ret, s
     *ret = next;
     for (p = next; p < end; p = next) {
         if ((size_t)(p - *ret) > CARD_FRONT_MATTER_MAX)
-            return err_set(err, ERR_INVALID, "its front matter is over %u bytes",
-                           CARD_FRONT_MATTER_MAX);
+            return err_set(err, ERR_INVALID, "its front matter at byte %zu is over %u bytes",
+                           (size_t)(*ret - readme), CARD_FRONT_MATTER_MAX);
         if (is_marker(p, line_at(p, end, &next))) {
             *ret_len = (size_t)(p - *ret);
             return 1;
         }
     }
-    return err_set(err, ERR_INVALID, "its front matter has no end");
+    return err_set(err, ERR_INVALID, "its front matter at byte %zu has no end",
+                   (size_t)(*ret - readme));
 }
 
 /* ---- members -------------------------------------------------------------------------------- */
@@ -149,21 +150,38 @@ static int take_value(const struct member *m, const yaml_event_t *e, struct erro
 
 /* Events, not a tree: aliases are not followed, so nothing grows beyond the text itself. */
 struct walk {
+    const char *text;
+    size_t len, from; /* byte of the file at which text stands */
     struct member members[MEMBERS];
     const struct member *member; /* whose value comes, NULL = of one that we do not want */
     unsigned depth;              /* 1: in the card's mapping */
     bool in_list;                /* depth 2 is a list that is the value of `member` */
     bool is_value;               /* at depth 1: the next node is a value */
     bool is_mapping;             /* the document's root has come, and was one */
+    size_t root;                 /* at which character */
 };
 
-static int node_begins(struct walk *w, bool is_list, struct error *err)
+/* libyaml counts characters. */
+static size_t byte_of(const struct walk *w, size_t characters)
 {
+    size_t at = 0;
+    for (unsigned n; at < w->len && characters--; at += n)
+        if (!(n = utf8_sequence((const unsigned char *)w->text + at, w->len - at)))
+            break;
+    return w->from + at;
+}
+
+static int node_begins(struct walk *w, const yaml_event_t *e, struct error *err)
+{
+    bool is_list = e->type == YAML_SEQUENCE_START_EVENT;
     if (w->depth == DEPTH_MAX)
-        return err_set(err, ERR_INVALID, "its front matter is nested over %u deep", DEPTH_MAX);
+        return err_set(err, ERR_INVALID, "its front matter is nested over %u deep at byte %zu",
+                       DEPTH_MAX, byte_of(w, e->start_mark.index));
     w->in_list = w->depth == 1 && w->is_value && is_list;
-    if (w->depth++ == 0)
+    if (w->depth++ == 0) {
         w->is_mapping = !is_list;
+        w->root = e->start_mark.index;
+    }
     return 0;
 }
 
@@ -191,7 +209,7 @@ static int take_event(struct walk *w, const yaml_event_t *e, struct error *err)
     switch (e->type) {
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        rc = node_begins(w, e->type == YAML_SEQUENCE_START_EVENT, err);
+        rc = node_begins(w, e, err);
         break;
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
@@ -201,6 +219,8 @@ static int take_event(struct walk *w, const yaml_event_t *e, struct error *err)
         node_ended(w);
         break;
     case YAML_SCALAR_EVENT:
+        if (w->depth == 0)
+            w->root = e->start_mark.index;
         if (w->depth == 1 && !w->is_value)
             take_key(w, e);
         else if (w->member && ((w->depth == 1 && w->is_value) || (w->depth == 2 && w->in_list)))
@@ -216,23 +236,31 @@ static int take_event(struct walk *w, const yaml_event_t *e, struct error *err)
     return rc;
 }
 
-static int walk(yaml_parser_t *parser, struct model_card *c, struct error *err)
+static int no_yaml(const struct walk *w, const yaml_parser_t *parser, struct error *err)
 {
-    struct walk w = {0};
-    members_of(c, w.members);
+    if (parser->error == YAML_MEMORY_ERROR)
+        return err_set(err, ERR_NOMEM, "out of memory for a model card");
+    size_t at = parser->error == YAML_READER_ERROR ? w->from + parser->problem_offset
+                                                   : byte_of(w, parser->problem_mark.index);
+    return err_set(err, ERR_INVALID, "its front matter is no YAML at byte %zu", at);
+}
+
+static int walk(yaml_parser_t *parser, struct walk *w, struct error *err)
+{
     for (bool more = true; more;) {
         yaml_event_t e;
         if (!yaml_parser_parse(parser, &e))
-            return parser->error == YAML_MEMORY_ERROR
-                       ? err_set(err, ERR_NOMEM, "out of memory for a model card")
-                       : err_set(err, ERR_INVALID, "its front matter is no YAML");
-        int rc = take_event(&w, &e, err);
+            return no_yaml(w, parser, err);
+        int rc = take_event(w, &e, err);
         more = e.type != YAML_STREAM_END_EVENT && e.type != YAML_DOCUMENT_END_EVENT;
         yaml_event_delete(&e);
         if (rc < 0)
             return -1;
     }
-    return w.is_mapping ? 0 : err_set(err, ERR_INVALID, "its front matter is no YAML mapping");
+    if (!w->is_mapping)
+        return err_set(err, ERR_INVALID, "its front matter is no YAML mapping at byte %zu",
+                       byte_of(w, w->root));
+    return 0;
 }
 
 int model_card_read(const char *readme, size_t len, struct model_card *ret, struct error *err)
@@ -244,13 +272,16 @@ int model_card_read(const char *readme, size_t len, struct model_card *ret, stru
     int rc = find_front_matter(readme, len, &text, &n, err);
     if (rc <= 0 || !n)
         return rc < 0 ? -1 : 0;
+    struct walk w = {.text = text, .len = n, .from = (size_t)(text - readme)};
     if (!utf8_is_valid(text, n))
-        return err_set(err, ERR_INVALID, "its front matter is not UTF-8");
+        return err_set(err, ERR_INVALID, "its front matter is not UTF-8 at byte %zu",
+                       byte_of(&w, SIZE_MAX));
+    members_of(ret, w.members);
     if (!yaml_parser_initialize(&parser))
         return err_set(err, ERR_NOMEM, "out of memory for a model card");
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
-    rc = walk(&parser, ret, err);
+    rc = walk(&parser, &w, err);
     yaml_parser_delete(&parser);
     if (rc < 0)
         model_card_done(ret);

@@ -167,10 +167,12 @@ int checkpoint_metadata(void *checkpoint, const struct metadata_info *m, struct 
 int checkpoint_tensor(void *checkpoint, const struct tensor_info *t, struct error *err)
 {
     struct checkpoint *c = checkpoint;
+    char quoted[NAME_QUOTED_MAX];
     if (!c->current)
         return err_set(err, ERR_INTERNAL, "a tensor without a file");
     if (c->n - c->n_map == TENSORS_MAX)
-        return err_set(err, ERR_TOO_LARGE, "a checkpoint of more than %u tensors", TENSORS_MAX);
+        return err_set(err, ERR_TOO_LARGE, "tensor %s: a checkpoint of more than %u tensors",
+                       name_quote(t->name, t->name_len, quoted), TENSORS_MAX);
     return checkpoint_add(c, t->name, t->name_len, false, c->current, err);
 }
 

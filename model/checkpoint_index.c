@@ -73,12 +73,14 @@ static int read_pair(struct index *x, struct error *err)
         json_span_plain(&value, &x->file, &path, &path_len, err) < 0)
         return -1;
     if (x->c->n_map == MAP_MAX)
-        return err_set(err, ERR_TOO_LARGE, "the index has more than %u tensors", MAP_MAX);
+        return err_set(err, ERR_TOO_LARGE, "the index has more than %u tensors at byte %" PRIu64,
+                       MAP_MAX, key.at);
     struct checkpoint_part *part = x->last;
     if (!part || strncmp(part->path, path, path_len) != 0 || part->path[path_len]) {
-        if (check_path(path, path_len, value.at, err) < 0 ||
-            checkpoint_file_of(x->c, path, path_len, &part, err) < 0)
+        if (check_path(path, path_len, value.at, err) < 0)
             return -1;
+        if (checkpoint_file_of(x->c, path, path_len, &part, err) < 0)
+            return err_wrap(err, "the file name at byte %" PRIu64, value.at);
         part->in_index = true;
         x->last = part;
     }
@@ -182,7 +184,10 @@ static int read_index(struct index *x, struct error *err)
     }
     if (more < 0 || json_scan_end(s, err) < 0)
         return -1;
-    return x->has_map ? 0 : err_set(err, ERR_INVALID, "the index has no weight_map");
+    if (!x->has_map)
+        return err_set(err, ERR_INVALID, "the index has no weight_map before byte %" PRIu64,
+                       json_scan_at(s));
+    return 0;
 }
 
 int checkpoint_index(struct checkpoint *c, const char *json, size_t len, struct error *err)

@@ -18,6 +18,7 @@
 #define KEY_MAX 65535u /* of the specification */
 #define TENSOR_NAME_MAX 63u
 #define DIMS_MAX 4u
+#define COUNTS_AT 8u /* the number of tensors, behind magic and version */
 #define ALIGNMENT_DEFAULT 32u
 #define ALIGNMENT_MAX (1u << 20)
 
@@ -52,7 +53,7 @@ static int read_version(struct gguf *g)
     if ((rc = gguf_take(r, 4, "the magic", &magic)) != PREFIX_DONE)
         return rc;
     if (memcmp(magic, "GGUF", 4) != 0)
-        return err_set(r->err, ERR_INVALID, "the file does not begin with GGUF");
+        return err_set(r->err, ERR_INVALID, "the magic at byte 0 is not GGUF");
     r->rest = 8; /* two counts of 4 bytes */
     if ((rc = gguf_u32(r, "the version", &version)) != PREFIX_DONE)
         return rc;
@@ -61,8 +62,8 @@ static int read_version(struct gguf *g)
         version = 3;
     }
     if (version < 1 || version > 3)
-        return err_set(r->err, ERR_INVALID, "GGUF version %" PRIu32 " is not one of 1 to 3",
-                       version);
+        return err_set(r->err, ERR_INVALID,
+                       "GGUF version %" PRIu32 " at byte 4 is not one of 1 to 3", version);
     g->w.gguf_version = version;
     r->count_size = version == 1 ? 4 : 8;
     g->key_min = r->count_size + 1 + 4 + 1; /* a key of one byte, its type, a value of one byte */
@@ -84,14 +85,17 @@ static int read_counts(struct gguf *g)
         return rc;
     if (g->n_keys > KEYS_MAX)
         return err_set(r->err, g->n_keys > INT64_MAX ? ERR_INVALID : ERR_TOO_LARGE,
-                       "%" PRIu64 " keys are more than %u", g->n_keys, KEYS_MAX);
+                       "the number of keys at byte %" PRIu64 " is %" PRIu64 ", more than %u",
+                       r->pos - r->count_size, g->n_keys, KEYS_MAX);
     if (g->n_tensors > TENSORS_MAX)
         return err_set(r->err, g->n_tensors > INT64_MAX ? ERR_INVALID : ERR_TOO_LARGE,
-                       "%" PRIu64 " tensors are more than %u", g->n_tensors, TENSORS_MAX);
+                       "the number of tensors at byte %u is %" PRIu64 ", more than %u", COUNTS_AT,
+                       g->n_tensors, TENSORS_MAX);
     if (g->n_keys * g->key_min + g->n_tensors * g->tensor_min > r->file_size - r->pos)
         return err_set(r->err, ERR_INVALID,
-                       "%" PRIu64 " keys and %" PRIu64 " tensors do not fit into the file",
-                       g->n_keys, g->n_tensors);
+                       "%" PRIu64 " tensors and %" PRIu64
+                       " keys, by the numbers at byte %u, do not fit into the file",
+                       g->n_tensors, g->n_keys, COUNTS_AT);
     return PREFIX_DONE;
 }
 
@@ -202,14 +206,17 @@ static int read_alignment(struct gguf *g)
     g->alignment = ALIGNMENT_DEFAULT;
     if (!find_value(g, "general.alignment", &type, &p))
         return PREFIX_DONE;
+    uint64_t at = (uint64_t)(p - g->r.data);
     if (type != GGUF_U32)
-        return err_set(g->r.err, ERR_INVALID, "general.alignment is of type %" PRIu32 ", not u32",
+        return err_set(g->r.err, ERR_INVALID,
+                       "general.alignment at byte %" PRIu64 " is of type %" PRIu32 ", not u32", at,
                        type);
     g->alignment = gguf_integer(&g->r, p, 4);
     if (g->alignment == 0 || (g->alignment & (g->alignment - 1)) || g->alignment > ALIGNMENT_MAX)
         return err_set(g->r.err, ERR_INVALID,
-                       "general.alignment is %" PRIu64 ", not a power of two up to %u",
-                       g->alignment, ALIGNMENT_MAX);
+                       "general.alignment at byte %" PRIu64 " is %" PRIu64
+                       ", not a power of two up to %u",
+                       at, g->alignment, ALIGNMENT_MAX);
     if (g->alignment < 8)
         weights_warn(&g->w, "general.alignment is %" PRIu64 ", less than 8", g->alignment);
     return PREFIX_DONE;

@@ -44,8 +44,9 @@ struct model_shape {
 };
 
 /* ERR_INVALID: not JSON, or a number that can not be (0 heads, more than SHAPE_LAYERS_MAX layers);
- * the text names the key. ERR_UNSUPPORTED: a model that keeps no cache (an encoder, a diffusion
- * model, an adapter) or keys that are not there: which. shape_done() in any case. */
+ * the text names the key and the byte of its value. ERR_UNSUPPORTED: a model that keeps no cache
+ * (an encoder, a diffusion model, an adapter) or keys that are not there: which. shape_done() in
+ * any case. */
 int shape_from_config(const char *config_json, size_t len, struct model_shape *ret,
                       struct error *err);
 /* From a GGUF's metadata: feed each key to shape_keys_add() as a weights_visitor's metadata, then

@@ -444,11 +444,13 @@ static int read_json(const struct modelpack_input *in, struct json **root, struc
                               : json_parse(in->config_json, in->config_json_len, root, &e);
     if (rc < 0 && e.code == ERR_NOMEM)
         return err_set(err, e.code, "config.json: %s", e.text);
-    if (json_is_object(*root))
+    if (json_is_object(*root)) {
         read_config_json(*root, f);
-    else
-        unread->notes[unread->n++] =
-            (struct modelpack_note){"config.json", "it is not a JSON object"};
+        return 0;
+    }
+    snprintf(unread->config_reason, sizeof(unread->config_reason), "%s",
+             in->packager > 1 ? e.text : "it is not a JSON object");
+    unread->notes[unread->n++] = (struct modelpack_note){"config.json", unread->config_reason};
     return 0;
 }
 

@@ -8,7 +8,7 @@
 struct modelpack_unread {
     struct modelpack_note notes[2];
     size_t n;
-    char card_reason[100];
+    char config_reason[160], card_reason[100];
 };
 
 /* Appends the config blob. `layers` are the files in the order of the layers. */

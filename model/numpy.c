@@ -363,8 +363,8 @@ static int take_dictionary(struct literal *l, struct numpy_array *a, struct dtyp
 }
 
 /* The lengths times each other, as NumPy counts: a 0 anywhere makes it nothing. */
-static int count_elements(const struct numpy_array *a, uint64_t item, uint64_t *ret_elements,
-                          uint64_t *ret_bytes, struct error *err)
+static int count_elements(const struct numpy_array *a, uint64_t item, uint64_t base,
+                          uint64_t *ret_elements, uint64_t *ret_bytes, struct error *err)
 {
     uint64_t n = 1, bytes;
     bool none = false, huge = false;
@@ -374,7 +374,9 @@ static int count_elements(const struct numpy_array *a, uint64_t item, uint64_t *
     }
     n = none ? 0 : n;
     if ((huge && !none) || __builtin_mul_overflow(n, item, &bytes) || bytes > INT64_MAX)
-        return err_set(err, ERR_INVALID, "NumPy header: the shape does not fit 63 bits");
+        return err_set(err, ERR_INVALID,
+                       "NumPy header at byte %llu: the shape does not fit 63 bits",
+                       (unsigned long long)base);
     *ret_elements = n;
     *ret_bytes = bytes;
     return 0;
@@ -386,7 +388,7 @@ static int parse_header(struct numpy_array *a, const char *text, size_t len, uin
     struct literal l = {text, text, text + len, base, python2, 0, err};
     struct dtype d = {0};
     if (take_dictionary(&l, a, &d) < 0 ||
-        count_elements(a, d.item, &a->elements, &a->bytes, err) < 0)
+        count_elements(a, d.item, base, &a->elements, &a->bytes, err) < 0)
         return -1;
     memcpy(a->type, d.type, sizeof(a->type));
     a->item = d.has_object ? 0 : d.item;
@@ -407,7 +409,8 @@ static int parse_header(struct numpy_array *a, const char *text, size_t len, uin
 static int want(uint64_t need, uint64_t file_size, uint64_t *ret_need, struct error *err)
 {
     if (need > file_size)
-        return err_set(err, ERR_INVALID, "the NumPy header takes %llu bytes, the file has %llu",
+        return err_set(err, ERR_INVALID,
+                       "the NumPy header at byte 0 takes %llu bytes, the file has %llu",
                        (unsigned long long)need, (unsigned long long)file_size);
     *ret_need = need;
     return PREFIX_MORE;
@@ -432,7 +435,8 @@ int numpy_parse(const void *data, size_t have, uint64_t file_size, struct numpy_
     if (p[6] > 1)
         len |= (uint64_t)p[10] << 16 | (uint64_t)p[11] << 24;
     if (len > HEADER_MAX)
-        return err_set(err, ERR_TOO_LARGE, "a NumPy header of %llu bytes, the limit is %u",
+        return err_set(err, ERR_TOO_LARGE,
+                       "a NumPy header of %llu bytes, as byte 8 has it, the limit is %u",
                        (unsigned long long)len, HEADER_MAX);
     if (have < start + len)
         return want(start + len, file_size, ret_need, err);

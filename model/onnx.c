@@ -187,7 +187,8 @@ static int read_value(struct onnx_reading *r, struct message m, struct onnx_valu
     struct field f;
     int rc;
     if (*n == ONNX_VALUES_MAX)
-        return err_set(err, ERR_TOO_LARGE, "more than %u inputs or outputs", ONNX_VALUES_MAX);
+        return err_set(err, ERR_TOO_LARGE, "more than %u inputs or outputs at byte %llu",
+                       ONNX_VALUES_MAX, (unsigned long long)m.at);
     if (*n == *cap) {
         size_t more = *cap ? 2 * *cap : 8;
         struct onnx_value *grown = realloc(*values, more * sizeof(*grown));
@@ -402,9 +403,11 @@ static int read_model(struct onnx_reading *r, struct error *err)
     if (rc < 0)
         return -1;
     if (!r->has_graph)
-        return err_set(err, ERR_INVALID, "no graph in it");
+        return err_set(err, ERR_INVALID, "no graph in it before byte %llu, its end",
+                       (unsigned long long)m.end);
     if (model->ir_version < 1)
-        return err_set(err, ERR_INVALID, "no ir_version in it");
+        return err_set(err, ERR_INVALID, "no ir_version in it before byte %llu, its end",
+                       (unsigned long long)m.end);
     drop_initialised(r);
     model->weights.header_bytes = r->fields.s->size - r->tensor_bytes;
     if (r->fields.s->size > INT32_MAX)

@@ -351,5 +351,7 @@ int onnx_tensor(struct onnx_reading *r, struct message m, const char *fallback_n
                        (unsigned long long)at);
     if (measure(t, at, err) < 0 || check_data(t, at, err) < 0)
         return -1;
-    return count_tensor(r, t, err);
+    if (count_tensor(r, t, err) < 0)
+        return err_wrap(err, "tensor '%.80s' (byte %llu)", t->name, (unsigned long long)at);
+    return 0;
 }

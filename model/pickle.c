@@ -41,7 +41,8 @@ static int inspect_from_start(struct pickle_scan *scan, const unsigned char *hea
     if (archive || (other ? scan->n_imports > imports : any))
         return 0;
     if (other)
-        return err_set(err, ERR_INVALID, "it holds no pickle: it is %s", other);
+        return err_set(err, ERR_INVALID,
+                       "it holds no pickle: by its first bytes, from byte 0, it is %s", other);
     return err_set(err, ERR_INVALID, "it holds no pickle%s%s", scan->report->broken ? "; " : "",
                    scan->report->broken_why);
 }
@@ -118,8 +119,9 @@ static int counted_read(void *ctx, uint64_t offset, void *buf, size_t len, struc
     struct pickle_scan *scan = ctx;
     scan->report->bytes_read += len;
     if (scan->report->bytes_read > PICKLE_TOTAL_MAX)
-        return err_set(err, ERR_TOO_LARGE, "more than %u MiB of it would have to be read",
-                       PICKLE_TOTAL_MAX >> 20);
+        return err_set(err, ERR_TOO_LARGE,
+                       "more than %u MiB of it would have to be read, at byte %llu",
+                       PICKLE_TOTAL_MAX >> 20, (unsigned long long)offset);
     return scan->file->read(scan->file->ctx, offset, buf, len, err);
 }
 

@@ -160,8 +160,8 @@ int pickle_inspect_tar(struct pickle_scan *scan, struct error *err)
         if (!pickle_is_tar(p))
             return 0;
         if (n == ZIP_MEMBERS_MAX)
-            return err_set(err, ERR_TOO_LARGE, "the tar file has more than %u members",
-                           ZIP_MEMBERS_MAX);
+            return err_set(err, ERR_TOO_LARGE, "the tar file has more than %u members at byte %llu",
+                           ZIP_MEMBERS_MAX, (unsigned long long)at);
         snprintf(name, sizeof(name), "%.100s", (const char *)p);
         at += TAR_BLOCK;
         if (!parse_octal(p + 124, 12, &size) || size > scan->current->size - at) {

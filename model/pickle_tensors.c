@@ -257,7 +257,7 @@ static int count_tensors(struct pickle_report *r, struct pickle_tensor **order, 
             end = 0;
         t->alias = t->elements > 0 && t->storage_offset < end;
         if (!t->alias && weights_count(&r->weights, t->type, 1, t->elements, t->bytes, err) < 0)
-            return -1;
+            return err_wrap(err, "tensor '%.80s'", t->name);
         uint64_t to = t->storage_offset + t->elements; /* each below 2^63 */
         end = to > end ? to : end;
         last = t;

@@ -586,6 +586,16 @@ static void check_frame(struct pickle_machine *m, const struct step *s, uint64_t
                     "a frame ends within an opcode: loaders differ in what follows");
 }
 
+/* A limit was met at this byte of the input; what other failures say is not of the pickle. */
+static int wrong_at(const struct pickle_machine *m, uint64_t at, struct error *err)
+{
+    const char *member = m->scan ? m->scan->member : NULL;
+    if (!err || err->code != ERR_TOO_LARGE)
+        return -1;
+    return member ? err_wrap(err, "member '%.80s', byte %llu", member, (unsigned long long)at)
+                  : err_wrap(err, "byte %llu", (unsigned long long)at);
+}
+
 int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error *err)
 {
     machine_reset(m);
@@ -593,7 +603,7 @@ int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error 
     for (;;) {
         int r = input_want(in, 1, err);
         if (r < 0)
-            return -1;
+            return wrong_at(m, in->at, err);
         struct step s = {.at = in->at};
         if (r == 0) {
             if (m->scan)
@@ -615,13 +625,13 @@ int pickle_walk(struct pickle_machine *m, struct pickle_input *in, struct error 
             return WALK_STOP;
         }
         if ((r = read_argument(m, in, &s, err)) < 0)
-            return r;
+            return wrong_at(m, s.at, err);
         check_frame(m, &s, in->at);
         if (r == 0)
             return WALK_BROKEN;
         if (strbuf_failed(&m->line[0]) || strbuf_failed(&m->line[1]))
             return err_set(err, ERR_NOMEM, "out of memory");
         if (execute(m, &s, err) < 0)
-            return -1;
+            return wrong_at(m, s.at, err);
     }
 }

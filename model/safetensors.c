@@ -98,7 +98,9 @@ static int read_metadata(struct parse *p, struct error *err)
         if (json_scan_key(s, what, &key, err) < 0 || json_scan_string(s, what, &value, err) < 0)
             return -1;
         if (p->metadata.n == ENTRIES_MAX)
-            return err_set(err, ERR_TOO_LARGE, "__metadata__ has more than %u keys", ENTRIES_MAX);
+            return err_set(err, ERR_TOO_LARGE,
+                           "__metadata__ has more than %u keys at byte %" PRIu64, ENTRIES_MAX,
+                           key.at);
         name.at = key.at;
         if (plain_text(p, &key, &name.text, &name.len, err) < 0 ||
             seen_names_add(&p->metadata, name, err) < 0)
@@ -201,7 +203,8 @@ static int read_tensor(struct parse *p, const struct json_span *key, struct erro
     char quoted[NAME_QUOTED_MAX];
     size_t len = 0;
     if (p->n == ENTRIES_MAX)
-        return err_set(err, ERR_TOO_LARGE, "the header has more than %u tensors", ENTRIES_MAX);
+        return err_set(err, ERR_TOO_LARGE, "the header has more than %u tensors at byte %" PRIu64,
+                       ENTRIES_MAX, t.at);
     if (plain_text(p, key, &t.name, &len, err) < 0)
         return -1;
     t.name_len = (uint32_t)len;
@@ -349,9 +352,10 @@ static int check_size(const struct tensor *t, uint64_t place, struct error *err)
 
 static int check_tensor(struct parse *p, const struct tensor *t, uint64_t place, struct error *err)
 {
-    if (check_size(t, place, err) < 0)
+    if (check_size(t, place, err) < 0 ||
+        weights_count(&p->w, dtypes[t->dtype].name, 1, t->elements, t->end - t->begin, err) < 0)
         return wrong_tensor(t, err);
-    return weights_count(&p->w, dtypes[t->dtype].name, 1, t->elements, t->end - t->begin, err);
+    return 0;
 }
 
 static int check_tensors(struct parse *p, uint64_t file_size, struct error *err)
@@ -369,9 +373,9 @@ static int check_tensors(struct parse *p, uint64_t file_size, struct error *err)
     }
     if (place != data)
         return err_set(err, ERR_INVALID,
-                       "the tensors take %" PRIu64 " bytes, the file has %" PRIu64
-                       " behind its header: it is %s",
-                       place, data, place > data ? "cut short" : "too long");
+                       "the tensors take %" PRIu64 " bytes behind byte %" PRIu64
+                       ", the file has %" PRIu64 " there: it is %s",
+                       place, p->w.header_bytes, data, place > data ? "cut short" : "too long");
     return 0;
 }
 
@@ -522,7 +526,7 @@ int safetensors_parse(const void *data, size_t have, uint64_t file_size,
     uint64_t n = 0;
     if (file_size < 8)
         return err_set(err, ERR_INVALID,
-                       "a file of %" PRIu64 " bytes has no room for the header's length",
+                       "a file of %" PRIu64 " bytes has no room for the header's length at byte 0",
                        file_size);
     if (have < 8) {
         *ret_need = 8;
@@ -531,12 +535,14 @@ int safetensors_parse(const void *data, size_t have, uint64_t file_size,
     for (int i = 7; i >= 0; i--)
         n = n << 8 | bytes[i];
     if (n > HEADER_MAX)
-        return err_set(err, ERR_TOO_LARGE, "the header's length is %" PRIu64 " bytes, more than %u",
-                       n, HEADER_MAX);
+        return err_set(err, ERR_TOO_LARGE,
+                       "the header's length at byte 0 is %" PRIu64 " bytes, more than %u", n,
+                       HEADER_MAX);
     if (n > file_size - 8)
         return err_set(err, ERR_INVALID,
-                       "the header's length is %" PRIu64 " bytes, the file has %" PRIu64, n,
-                       file_size - 8);
+                       "the header's length at byte 0 is %" PRIu64 " bytes, the file has %" PRIu64
+                       " behind it",
+                       n, file_size - 8);
     if (have < n + 8) {
         *ret_need = n + 8;
         return PREFIX_MORE;

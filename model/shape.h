@@ -61,6 +61,7 @@ bool shape_is_encoder(const char *model_type);
 /* ---- config.json ---- */
 
 struct shape_config {
+    struct config_source text;
     const struct json *root, *at; /* at: the object of the language model */
     const struct shape_family *family;
     struct model_shape *shape;
@@ -72,11 +73,14 @@ struct shape_config {
 
 /* The first of the keys (n of them; "a.b" is a member of a member) that has a number. 1, 0: none,
  * or null; -1: ERR_INVALID, not an integer of min .. max. */
-int config_number(const struct json *at, const char *const *keys, size_t n, uint64_t min,
-                  uint64_t max, uint64_t *ret, struct error *err);
+int config_number(const struct shape_config *c, const struct json *at, const char *const *keys,
+                  size_t n, uint64_t min, uint64_t max, uint64_t *ret, struct error *err);
 /* One key, and what to take where it is absent. */
-int config_number_or(const struct json *at, const char *key, uint64_t otherwise, uint64_t max,
-                     uint64_t *ret, struct error *err);
+int config_number_or(const struct shape_config *c, const struct json *at, const char *key,
+                     uint64_t otherwise, uint64_t max, uint64_t *ret, struct error *err);
+/* ERR_INVALID: a list that should have an entry for each layer. */
+int config_too_few(const struct shape_config *c, const char *key, const struct json *list,
+                   struct error *err);
 const char *config_text(const struct json *at, const char *key);
 
 /* Notes that a key is absent, and that the family's default stands for it. */

@@ -19,9 +19,10 @@ static const struct json *member(const struct json *at, const char *key)
     return json_get(json_get(at, first), dot + 1);
 }
 
-int config_number(const struct json *at, const char *const *keys, size_t n, uint64_t min,
-                  uint64_t max, uint64_t *ret, struct error *err)
+int config_number(const struct shape_config *c, const struct json *at, const char *const *keys,
+                  size_t n, uint64_t min, uint64_t max, uint64_t *ret, struct error *err)
 {
+    char place[CONFIG_AT_MAX];
     for (size_t i = 0; i < n; i++) {
         const struct json *j = member(at, keys[i]);
         uint64_t value;
@@ -29,22 +30,30 @@ int config_number(const struct json *at, const char *const *keys, size_t n, uint
             continue;
         if (!json_u64(j, &value) || value < min || value > max)
             return err_set(err, ERR_INVALID,
-                           "config.json: %s is no whole number between %" PRIu64 " and %" PRIu64,
-                           keys[i], min, max);
+                           "%s%s is no whole number between %" PRIu64 " and %" PRIu64, keys[i],
+                           config_at(&c->text, j, place), min, max);
         *ret = value;
         return 1;
     }
     return 0;
 }
 
-int config_number_or(const struct json *at, const char *key, uint64_t otherwise, uint64_t max,
-                     uint64_t *ret, struct error *err)
+int config_number_or(const struct shape_config *c, const struct json *at, const char *key,
+                     uint64_t otherwise, uint64_t max, uint64_t *ret, struct error *err)
 {
     uint64_t value = otherwise;
-    if (config_number(at, &key, 1, 0, max, &value, err) < 0)
+    if (config_number(c, at, &key, 1, 0, max, &value, err) < 0)
         return -1;
     *ret = value;
     return 0;
+}
+
+int config_too_few(const struct shape_config *c, const char *key, const struct json *list,
+                   struct error *err)
+{
+    char place[CONFIG_AT_MAX];
+    return err_set(err, ERR_INVALID, "%s%s has %zu entries for %" PRIu32 " layers", key,
+                   config_at(&c->text, list, place), json_length(list), c->shape->n_layers);
 }
 
 const char *config_text(const struct json *at, const char *key)
@@ -200,7 +209,7 @@ static int number_or_default(struct shape_config *c, const char *const *keys, si
                              uint64_t max, uint32_t otherwise, uint32_t *ret, struct error *err)
 {
     uint64_t value = otherwise;
-    int rc = config_number(c->at, keys, n, 1, max, &value, err);
+    int rc = config_number(c, c->at, keys, n, 1, max, &value, err);
     if (rc < 0)
         return -1;
     if (rc == 0 && otherwise)
@@ -241,7 +250,7 @@ static int read_kv_heads(struct shape_config *c, struct error *err)
     if (json_is_array(json_get(c->at, "num_key_value_heads")) ||
         json_is_array(json_get(c->at, "num_kv_heads")) || special_kv_heads(c, &c->kv_heads))
         return 0; /* layer by layer, later */
-    int rc = config_number(c->at, keys, ARRAY_LEN(keys), 1, SHAPE_HEADS_MAX, &value, err);
+    int rc = config_number(c, c->at, keys, ARRAY_LEN(keys), 1, SHAPE_HEADS_MAX, &value, err);
     if (rc < 0)
         return -1;
     if (rc == 0 && json_get(c->at, keys[0])) /* null: as many as heads */
@@ -261,7 +270,8 @@ static int read_head_dim(struct shape_config *c, struct error *err)
     static const char *const values[] = {"v_head_dim"};
     bool is_zamba = strncmp(c->family->type, "zamba", 5) == 0;
     uint64_t dim = 0, value_dim;
-    int rc = config_number(c->at, keys, ARRAY_LEN(keys), 0, SHAPE_DIM_MAX, &dim, err);
+    char place[CONFIG_AT_MAX];
+    int rc = config_number(c, c->at, keys, ARRAY_LEN(keys), 0, SHAPE_DIM_MAX, &dim, err);
     if (rc < 0)
         return -1;
     rc = dim > 0;
@@ -272,10 +282,11 @@ static int read_head_dim(struct shape_config *c, struct error *err)
         dim = c->shape->hidden * (is_zamba ? 2 : 1) / c->heads;
     }
     value_dim = dim;
-    if (config_number(c->at, values, 1, 1, SHAPE_DIM_MAX, &value_dim, err) < 0)
+    if (config_number(c, c->at, values, 1, 1, SHAPE_DIM_MAX, &value_dim, err) < 0)
         return -1;
     if (dim > SHAPE_DIM_MAX)
-        return err_set(err, ERR_INVALID, "config.json: heads of %" PRIu64 " elements", dim);
+        return err_set(err, ERR_INVALID, "hidden_size%s makes heads of %" PRIu64 " elements",
+                       config_at(&c->text, json_get(c->at, "hidden_size"), place), dim);
     c->key_dim = (uint32_t)dim;
     c->value_dim = (uint32_t)value_dim;
     return 0;
@@ -288,9 +299,9 @@ static int read_latent(struct shape_config *c, struct error *err)
     static const char *const rope_keys[] = {"qk_rope_head_dim"};
     static const char *const nope_keys[] = {"qk_nope_head_dim"};
     uint64_t rank = 0, rope = 0, nope = 0;
-    if (config_number(c->at, rank_keys, 1, 1, SHAPE_DIM_MAX, &rank, err) < 0 ||
-        config_number(c->at, rope_keys, 1, 0, SHAPE_DIM_MAX, &rope, err) < 0 ||
-        config_number(c->at, nope_keys, 1, 0, SHAPE_DIM_MAX, &nope, err) < 0)
+    if (config_number(c, c->at, rank_keys, 1, 1, SHAPE_DIM_MAX, &rank, err) < 0 ||
+        config_number(c, c->at, rope_keys, 1, 0, SHAPE_DIM_MAX, &rope, err) < 0 ||
+        config_number(c, c->at, nope_keys, 1, 0, SHAPE_DIM_MAX, &nope, err) < 0)
         return -1;
     if (!rank)
         return 0;
@@ -372,13 +383,13 @@ static int read_sizes(struct shape_config *c, struct error *err)
         return -1;
     if (strcmp(c->shape->family, "longcat_flash") == 0 && json_get(c->at, "num_layers")) {
         uint64_t pairs; /* two attentions in each layer */
-        if (config_number_or(c->at, "num_layers", 0, SHAPE_LAYERS_MAX / 2, &pairs, err) < 0)
+        if (config_number_or(c, c->at, "num_layers", 0, SHAPE_LAYERS_MAX / 2, &pairs, err) < 0)
             return -1;
         layers = (uint32_t)pairs * 2;
     }
     c->shape->hidden = width;
     c->shape->heads = c->heads;
-    return layers ? shape_layers_new(c->shape, layers, "config.json: num_hidden_layers", err) : 0;
+    return layers ? shape_layers_new(c->shape, layers, "num_hidden_layers", err) : 0;
 }
 
 /* T5's own names for the decoder come second to its encoder's, when there are both. */
@@ -393,16 +404,16 @@ static int read_decoder(struct shape_config *c, struct error *err)
         json_is_true(json_get(c->root, "is_encoder_decoder")) || json_get(c->at, "decoder_layers");
     if (!both)
         return 0;
-    int rc = config_number(c->at, layers, ARRAY_LEN(layers), 1, SHAPE_LAYERS_MAX, &n, err);
-    if (rc < 0 || config_number(c->at, heads, ARRAY_LEN(heads), 1, SHAPE_HEADS_MAX, &h, err) < 0)
+    int rc = config_number(c, c->at, layers, ARRAY_LEN(layers), 1, SHAPE_LAYERS_MAX, &n, err);
+    if (rc < 0 || config_number(c, c->at, heads, ARRAY_LEN(heads), 1, SHAPE_HEADS_MAX, &h, err) < 0)
         return -1;
-    if (rc && shape_layers_new(c->shape, n, "config.json: decoder_layers", err) < 0)
+    if (rc && shape_layers_new(c->shape, n, "decoder_layers", err) < 0)
         return -1;
     if (h)
         c->heads = (uint32_t)h;
     c->shape->heads = c->heads;
     c->shape->cross_layers = c->shape->n_layers;
-    if (config_number_or(c->at, "max_source_positions", 0, SHAPE_DIM_MAX, &tokens, err) < 0)
+    if (config_number_or(c, c->at, "max_source_positions", 0, SHAPE_DIM_MAX, &tokens, err) < 0)
         return -1;
     c->shape->cross_tokens = tokens;
     return 0;
@@ -412,18 +423,16 @@ static int check_known(const struct shape_config *c, struct error *err)
 {
     const struct model_shape *s = c->shape;
     if (!s->n_layers)
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "config.json says no number of layers (num_hidden_layers, n_layer, n_layers, "
-            "num_layers), and model_type `%.64s` has none that is known",
-            s->family);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "no number of layers is stated (num_hidden_layers, n_layer, n_layers, "
+                       "num_layers), and model_type `%.64s` has none that is known",
+                       s->family);
     for (uint32_t i = 0; i < s->n_layers; i++) {
         enum layer_kind kind = s->layers[i].kind;
         bool plain = kind == LAYER_FULL || kind == LAYER_WINDOW || kind == LAYER_CHUNKED;
         if (plain && (!s->layers[i].kv_heads || !s->layers[i].key_dim))
-            return err_set(err, ERR_UNSUPPORTED,
-                           "config.json does not say the %s of its attention (%s)",
-                           c->heads ? "head dimension" : "heads",
+            return err_set(err, ERR_UNSUPPORTED, "its attention's %s not stated (%s)",
+                           c->heads ? "head dimension is" : "heads are",
                            c->heads ? "head_dim, or hidden_size" : "num_attention_heads, n_head");
     }
     return 0;
@@ -458,7 +467,11 @@ int shape_from_config(const char *config_json, size_t len, struct model_shape *r
     _cleanup_json_ struct json *root = NULL;
     *ret = (struct model_shape){0};
     if (config_parse(config_json, len, &root, err) < 0)
-        return err_wrap(err, "config.json");
-    struct shape_config c = {.root = root, .shape = ret};
+        return -1;
+    struct shape_config c = {
+        .text = {config_json, len, root},
+        .root = root,
+        .shape = ret,
+    };
     return read_shape(&c, err);
 }

@@ -42,17 +42,17 @@ static int mamba_state(struct shape_config *c, uint64_t *ret, struct error *err)
             grouped = p.groups > 0;
             known = true;
         }
-    if (config_number(c->at, conv, ARRAY_LEN(conv), 1, SHAPE_DIM_MAX, &p.conv_kernel, err) < 0 ||
-        config_number(c->at, state, ARRAY_LEN(state), 1, SHAPE_DIM_MAX, &p.state, err) < 0 ||
-        config_number(c->at, expand, ARRAY_LEN(expand), 1, SHAPE_DIM_MAX, &times, err) < 0 ||
-        config_number_or(c->at, "mamba_num_heads", 0, SHAPE_HEADS_MAX, &heads, err) < 0 ||
-        config_number_or(c->at, "mamba_head_dim", 0, SHAPE_DIM_MAX, &dim, err) < 0)
+    if (config_number(c, c->at, conv, ARRAY_LEN(conv), 1, SHAPE_DIM_MAX, &p.conv_kernel, err) < 0 ||
+        config_number(c, c->at, state, ARRAY_LEN(state), 1, SHAPE_DIM_MAX, &p.state, err) < 0 ||
+        config_number(c, c->at, expand, ARRAY_LEN(expand), 1, SHAPE_DIM_MAX, &times, err) < 0 ||
+        config_number_or(c, c->at, "mamba_num_heads", 0, SHAPE_HEADS_MAX, &heads, err) < 0 ||
+        config_number_or(c, c->at, "mamba_head_dim", 0, SHAPE_DIM_MAX, &dim, err) < 0)
         return -1;
     if ((grouped || !known) &&
-        config_number(c->at, groups, ARRAY_LEN(groups), 1, SHAPE_DIM_MAX, &p.groups, err) < 0)
+        config_number(c, c->at, groups, ARRAY_LEN(groups), 1, SHAPE_DIM_MAX, &p.groups, err) < 0)
         return -1;
     p.inner = heads && dim ? heads * dim : times * c->shape->hidden;
-    if (config_number(c->at, inner, ARRAY_LEN(inner), 1, SHAPE_DIM_MAX, &p.inner, err) < 0)
+    if (config_number(c, c->at, inner, ARRAY_LEN(inner), 1, SHAPE_DIM_MAX, &p.inner, err) < 0)
         return -1;
     return p.state ? state_space_elements(&p, ret, err) : 0;
 }
@@ -62,13 +62,15 @@ static int delta_state(struct shape_config *c, uint64_t *ret, struct error *err)
 {
     uint64_t key_heads, key_dim, value_heads, value_dim;
     struct state_space p;
-    if (config_number_or(c->at, "linear_conv_kernel_dim", 4, SHAPE_DIM_MAX, &p.conv_kernel, err) <
+    if (config_number_or(c, c->at, "linear_conv_kernel_dim", 4, SHAPE_DIM_MAX, &p.conv_kernel,
+                         err) < 0 ||
+        config_number_or(c, c->at, "linear_num_key_heads", 16, SHAPE_HEADS_MAX, &key_heads, err) <
             0 ||
-        config_number_or(c->at, "linear_num_key_heads", 16, SHAPE_HEADS_MAX, &key_heads, err) < 0 ||
-        config_number_or(c->at, "linear_key_head_dim", 128, SHAPE_DIM_MAX, &key_dim, err) < 0 ||
-        config_number_or(c->at, "linear_num_value_heads", 32, SHAPE_HEADS_MAX, &value_heads, err) <
-            0 ||
-        config_number_or(c->at, "linear_value_head_dim", 128, SHAPE_DIM_MAX, &value_dim, err) < 0)
+        config_number_or(c, c->at, "linear_key_head_dim", 128, SHAPE_DIM_MAX, &key_dim, err) < 0 ||
+        config_number_or(c, c->at, "linear_num_value_heads", 32, SHAPE_HEADS_MAX, &value_heads,
+                         err) < 0 ||
+        config_number_or(c, c->at, "linear_value_head_dim", 128, SHAPE_DIM_MAX, &value_dim, err) <
+            0)
         return -1;
     p.inner = value_heads * value_dim;
     p.state = key_dim;
@@ -83,11 +85,11 @@ static int kda_state(struct shape_config *c, uint64_t *ret, struct error *err)
     bool old = json_is_object(at);
     uint64_t heads, dim, kernel;
     at = old ? at : c->at;
-    if (config_number_or(at, old ? "num_heads" : "linear_num_heads", 32, SHAPE_HEADS_MAX, &heads,
+    if (config_number_or(c, at, old ? "num_heads" : "linear_num_heads", 32, SHAPE_HEADS_MAX, &heads,
                          err) < 0 ||
-        config_number_or(at, old ? "head_dim" : "linear_head_dim", 128, SHAPE_DIM_MAX, &dim, err) <
-            0 ||
-        config_number_or(at, old ? "short_conv_kernel_size" : "linear_conv_kernel_dim", 4,
+        config_number_or(c, at, old ? "head_dim" : "linear_head_dim", 128, SHAPE_DIM_MAX, &dim,
+                         err) < 0 ||
+        config_number_or(c, at, old ? "short_conv_kernel_size" : "linear_conv_kernel_dim", 4,
                          SHAPE_DIM_MAX, &kernel, err) < 0)
         return -1;
     return shape_products(3 * (kernel ? kernel - 1 : 0), heads, dim, dim * dim, heads, ret, err);
@@ -97,9 +99,9 @@ static int rwkv_state(struct shape_config *c, uint64_t *ret, struct error *err)
 {
     static const char *const sizes[] = {"head_size", "head_dim"};
     uint64_t hidden = c->shape->hidden, attention, head = 64;
-    if (config_number_or(c->at, "attention_hidden_size", hidden, SHAPE_DIM_MAX, &attention, err) <
-            0 ||
-        config_number(c->at, sizes, ARRAY_LEN(sizes), 1, SHAPE_DIM_MAX, &head, err) < 0)
+    if (config_number_or(c, c->at, "attention_hidden_size", hidden, SHAPE_DIM_MAX, &attention,
+                         err) < 0 ||
+        config_number(c, c->at, sizes, ARRAY_LEN(sizes), 1, SHAPE_DIM_MAX, &head, err) < 0)
         return -1;
     /* Two token shifts; the first RWKV keeps three numbers a channel, the later ones matrices. */
     return shape_products(2, hidden, 1, attention, strcmp(c->shape->family, "rwkv") == 0 ? 3 : head,
@@ -111,7 +113,7 @@ int shape_config_state(struct shape_config *c, uint64_t *ret, struct error *err)
     uint64_t a, b;
     *ret = 0;
     if (json_get(c->at, "conv_L_cache") || strncmp(c->shape->family, "lfm2", 4) == 0) {
-        if (config_number_or(c->at, "conv_L_cache", 3, SHAPE_DIM_MAX, &a, err) < 0)
+        if (config_number_or(c, c->at, "conv_L_cache", 3, SHAPE_DIM_MAX, &a, err) < 0)
             return -1;
         return shape_products(c->shape->hidden, a ? a - 1 : 0, 1, 0, 0, ret, err);
     }
@@ -122,8 +124,8 @@ int shape_config_state(struct shape_config *c, uint64_t *ret, struct error *err)
     if (strncasecmp(c->shape->family, "minimax", 7) == 0)
         return shape_products(c->key_dim, c->key_dim, c->heads, 0, 0, ret, err);
     if (is_family(c, "recurrent_gemma")) {
-        if (config_number_or(c->at, "lru_width", c->shape->hidden, SHAPE_DIM_MAX, &a, err) < 0 ||
-            config_number_or(c->at, "conv1d_width", 4, SHAPE_DIM_MAX, &b, err) < 0)
+        if (config_number_or(c, c->at, "lru_width", c->shape->hidden, SHAPE_DIM_MAX, &a, err) < 0 ||
+            config_number_or(c, c->at, "conv1d_width", 4, SHAPE_DIM_MAX, &b, err) < 0)
             return -1;
         return shape_products(a, b, 1, 0, 0, ret, err); /* b - 1 inputs, and the state */
     }
@@ -142,7 +144,7 @@ static int set_states(struct shape_config *c, struct error *err)
     if (!any)
         return 0;
     if (shape_config_state(c, &state, err) < 0)
-        return err_wrap(err, "config.json");
+        return -1;
     if (!state)
         shape_note(s, "the size of its recurrent state is not known: not counted");
     for (uint32_t i = 0; i < s->n_layers; i++)
@@ -174,14 +176,15 @@ static int set_other_heads(struct shape_config *c, struct error *err)
     bool gemma4 = strcmp(c->family->type, "gemma4") == 0;
     const struct json *same = json_get(c->at, "attention_k_eq_v");
     uint64_t window_heads, window_key, window_value, full_heads = 0, full_dim = 512;
-    if (config_number_or(c->at, "swa_num_key_value_heads", c->kv_heads, SHAPE_HEADS_MAX,
+    if (config_number_or(c, c->at, "swa_num_key_value_heads", c->kv_heads, SHAPE_HEADS_MAX,
                          &window_heads, err) < 0 ||
-        config_number_or(c->at, "swa_head_dim", c->key_dim, SHAPE_DIM_MAX, &window_key, err) < 0 ||
-        config_number_or(c->at, "swa_v_head_dim", c->value_dim, SHAPE_DIM_MAX, &window_value, err) <
+        config_number_or(c, c->at, "swa_head_dim", c->key_dim, SHAPE_DIM_MAX, &window_key, err) <
             0 ||
-        config_number_or(c->at, "num_global_key_value_heads", 0, SHAPE_HEADS_MAX, &full_heads,
+        config_number_or(c, c->at, "swa_v_head_dim", c->value_dim, SHAPE_DIM_MAX, &window_value,
                          err) < 0 ||
-        config_number_or(c->at, "global_head_dim", 512, SHAPE_DIM_MAX, &full_dim, err) < 0)
+        config_number_or(c, c->at, "num_global_key_value_heads", 0, SHAPE_HEADS_MAX, &full_heads,
+                         err) < 0 ||
+        config_number_or(c, c->at, "global_head_dim", 512, SHAPE_DIM_MAX, &full_dim, err) < 0)
         return -1;
     if (!full_heads || (same && !json_is_true(same)))
         full_heads = c->kv_heads;
@@ -213,14 +216,14 @@ static int set_listed_heads(struct shape_config *c, struct error *err)
     if (!json_is_array(list))
         return 0;
     if (json_length(list) < c->shape->n_layers)
-        return err_set(err, ERR_INVALID, "config.json: %s has %zu entries for %" PRIu32 " layers",
-                       key, json_length(list), c->shape->n_layers);
+        return config_too_few(c, key, list, err);
+    char place[CONFIG_AT_MAX];
     const struct json *j = json_first(list);
     for (uint32_t i = 0; i < c->shape->n_layers; i++, j = json_next(j)) {
         uint64_t heads;
         if (!json_u64(j, &heads) || heads > SHAPE_HEADS_MAX)
-            return err_set(err, ERR_INVALID, "config.json: %s holds what is no number of heads",
-                           key);
+            return err_set(err, ERR_INVALID, "%s%s has what is no number of heads", key,
+                           config_at(&c->text, j, place));
         c->shape->layers[i].kv_heads = (uint32_t)heads;
         c->shape->layers[i].key_dim = c->key_dim;
         c->shape->layers[i].value_dim = c->value_dim;
@@ -237,16 +240,16 @@ static int set_blocks(struct shape_config *c, struct error *err)
     if (!json_is_array(list))
         return 0;
     if (json_length(list) < c->shape->n_layers)
-        return err_set(err, ERR_INVALID,
-                       "config.json: block_configs has %zu entries for %" PRIu32 " layers",
-                       json_length(list), c->shape->n_layers);
+        return config_too_few(c, "block_configs", list, err);
     const struct json *j = json_first(list);
     for (uint32_t i = 0; i < c->shape->n_layers; i++, j = json_next(j)) {
         const struct json *attention = json_get(j, "attention");
         struct layer_shape *l = &c->shape->layers[i];
         uint64_t group = 0, heads = 0;
-        if (config_number_or(attention, "n_heads_in_group", 0, SHAPE_HEADS_MAX, &group, err) < 0 ||
-            config_number_or(attention, "num_key_value_heads", 0, SHAPE_HEADS_MAX, &heads, err) < 0)
+        if (config_number_or(c, attention, "n_heads_in_group", 0, SHAPE_HEADS_MAX, &group, err) <
+                0 ||
+            config_number_or(c, attention, "num_key_value_heads", 0, SHAPE_HEADS_MAX, &heads, err) <
+                0)
             return -1;
         if (!heads && group)
             heads = c->heads / group;
@@ -270,15 +273,16 @@ static int set_per_layer(struct shape_config *c, struct error *err)
         char *end;
         unsigned long i = strtoul(json_key(j), &end, 10);
         uint64_t heads, dim;
+        char place[CONFIG_AT_MAX];
         if (*end || end == json_key(j) || i >= c->shape->n_layers)
-            return err_set(err, ERR_INVALID,
-                           "config.json: per_layer_config names a layer that is not there");
+            return err_set(err, ERR_INVALID, "per_layer_config%s names a layer that is not there",
+                           config_at(&c->text, j, place));
         struct layer_shape *l = &c->shape->layers[i];
         if (l->kind != LAYER_FULL && l->kind != LAYER_WINDOW && l->kind != LAYER_CHUNKED)
             continue;
-        if (config_number_or(j, "num_key_value_heads", l->kv_heads, SHAPE_HEADS_MAX, &heads, err) <
-                0 ||
-            config_number_or(j, "head_dim", l->key_dim, SHAPE_DIM_MAX, &dim, err) < 0)
+        if (config_number_or(c, j, "num_key_value_heads", l->kv_heads, SHAPE_HEADS_MAX, &heads,
+                             err) < 0 ||
+            config_number_or(c, j, "head_dim", l->key_dim, SHAPE_DIM_MAX, &dim, err) < 0)
             return -1;
         if (dim != l->key_dim)
             l->key_dim = l->value_dim = (uint32_t)dim;
@@ -295,9 +299,10 @@ static int set_index_keys(struct shape_config *c, struct error *err)
     const char *pattern = config_text(c->at, "index_topk_pattern");
     uint64_t dim, frequency, offset;
     bool sparse = is_family(c, "deepseek_v32") || is_family(c, "glm_moe_dsa");
-    if (config_number_or(c->at, "index_head_dim", sparse ? 128 : 0, SHAPE_DIM_MAX, &dim, err) < 0 ||
-        config_number_or(c->at, "index_topk_freq", 1, SHAPE_LAYERS_MAX, &frequency, err) < 0 ||
-        config_number_or(c->at, "index_skip_topk_offset", 2, SHAPE_LAYERS_MAX, &offset, err) < 0)
+    if (config_number_or(c, c->at, "index_head_dim", sparse ? 128 : 0, SHAPE_DIM_MAX, &dim, err) <
+            0 ||
+        config_number_or(c, c->at, "index_topk_freq", 1, SHAPE_LAYERS_MAX, &frequency, err) < 0 ||
+        config_number_or(c, c->at, "index_skip_topk_offset", 2, SHAPE_LAYERS_MAX, &offset, err) < 0)
         return -1;
     const struct json *j = json_is_array(types) ? json_first(types) : NULL;
     bool listed = j != NULL;
@@ -320,7 +325,7 @@ static int set_compressed(struct shape_config *c, struct error *err)
     uint64_t index;
     if (!is_family(c, "deepseek_v4"))
         return 0;
-    if (config_number_or(c->at, "index_head_dim", 128, SHAPE_DIM_MAX, &index, err) < 0)
+    if (config_number_or(c, c->at, "index_head_dim", 128, SHAPE_DIM_MAX, &index, err) < 0)
         return -1;
     for (uint32_t i = 0; i < c->shape->n_layers; i++) {
         struct layer_shape *l = &c->shape->layers[i];
@@ -336,14 +341,16 @@ static int set_shared(struct shape_config *c, struct error *err)
 {
     uint64_t n;
     bool gemma3n = strcmp(c->family->type, "gemma3n") == 0;
-    if (config_number_or(c->at, "num_kv_shared_layers", gemma3n ? 15 : 0, SHAPE_LAYERS_MAX, &n,
+    char place[CONFIG_AT_MAX];
+    if (config_number_or(c, c->at, "num_kv_shared_layers", gemma3n ? 15 : 0, SHAPE_LAYERS_MAX, &n,
                          err) < 0)
         return -1;
     if (gemma3n && !json_get(c->at, "num_kv_shared_layers"))
         config_assume(c, "num_kv_shared_layers", 15);
     if (n > c->shape->n_layers)
         return err_set(err, ERR_INVALID,
-                       "config.json: num_kv_shared_layers %" PRIu64 " of %" PRIu32 " layers", n,
+                       "num_kv_shared_layers%s is %" PRIu64 " of %" PRIu32 " layers",
+                       config_at(&c->text, json_get(c->at, "num_kv_shared_layers"), place), n,
                        c->shape->n_layers);
     for (uint32_t i = c->shape->n_layers - (uint32_t)n; i < c->shape->n_layers; i++)
         c->shape->layers[i] = (struct layer_shape){.kind = LAYER_SHARED};
@@ -356,23 +363,26 @@ static int set_cross_layers(struct shape_config *c, struct error *err)
     const struct json *list = json_get(c->at, "cross_attention_layers");
     const struct json *vision = json_get(c->root, "vision_config");
     uint64_t size, patch, tiles;
+    char place[CONFIG_AT_MAX];
     if (!json_is_array(list))
         return 0;
     for (const struct json *j = json_first(list); j; j = json_next(j)) {
         uint64_t i;
         if (!json_u64(j, &i) || i >= c->shape->n_layers)
             return err_set(err, ERR_INVALID,
-                           "config.json: cross_attention_layers names a layer that is not there");
+                           "cross_attention_layers%s names a layer that is not there",
+                           config_at(&c->text, j, place));
         c->shape->layers[i] = (struct layer_shape){.kind = LAYER_NONE};
     }
     c->shape->cross_layers = 0;
     for (const struct json *j = json_first(list); j; j = json_next(j))
         c->shape->cross_layers++;
     if (c->shape->cross_layers > c->shape->n_layers)
-        return err_set(err, ERR_INVALID, "config.json: cross_attention_layers names layers twice");
-    if (config_number_or(vision, "image_size", 448, 65536, &size, err) < 0 ||
-        config_number_or(vision, "patch_size", 14, 65536, &patch, err) < 0 ||
-        config_number_or(vision, "max_num_tiles", 4, 1024, &tiles, err) < 0)
+        return err_set(err, ERR_INVALID, "cross_attention_layers%s names layers twice",
+                       config_at(&c->text, list, place));
+    if (config_number_or(c, vision, "image_size", 448, 65536, &size, err) < 0 ||
+        config_number_or(c, vision, "patch_size", 14, 65536, &patch, err) < 0 ||
+        config_number_or(c, vision, "max_num_tiles", 4, 1024, &tiles, err) < 0)
         return -1;
     if (patch && vision) {
         c->shape->cross_tokens = ((size / patch) * (size / patch) + 1) * tiles;
@@ -389,7 +399,7 @@ int shape_config_dims(struct shape_config *c, struct error *err)
     if (set_other_heads(c, err) < 0 || set_listed_heads(c, err) < 0 || set_blocks(c, err) < 0 ||
         set_per_layer(c, err) < 0 || set_index_keys(c, err) < 0 || set_states(c, err) < 0 ||
         set_compressed(c, err) < 0 || set_shared(c, err) < 0 || set_cross_layers(c, err) < 0 ||
-        config_number(c->at, next, ARRAY_LEN(next), 0, SHAPE_LAYERS_MAX, &n, err) < 0)
+        config_number(c, c->at, next, ARRAY_LEN(next), 0, SHAPE_LAYERS_MAX, &n, err) < 0)
         return -1;
     if (n)
         shape_note(c->shape,

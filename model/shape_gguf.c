@@ -144,6 +144,7 @@ static int state_of(const struct shape_keys *k, const struct model_shape *s, uin
                             .state = shape_keys_at(k, KEY_SSM_STATE, 0, 0),
                             .groups = shape_keys_at(k, KEY_SSM_GROUPS, 0, 0)};
     uint64_t square;
+    char name[SHAPE_KEY_NAME_MAX];
     if (wkv)
         return shape_products(shape_keys_at(k, KEY_TOKEN_SHIFTS, 0, 2), hidden, 1, hidden, wkv, ret,
                               err);
@@ -154,7 +155,8 @@ static int state_of(const struct shape_keys *k, const struct model_shape *s, uin
     if (!kda)
         return state_space_elements(&p, ret, err);
     if (kda > SHAPE_DIM_MAX || kernel > SHAPE_DIM_MAX)
-        return err_set(err, ERR_INVALID, "kda.head_dim or ssm.conv_kernel can not be so large");
+        return err_set(err, ERR_INVALID, "%s can not be so large",
+                       shape_keys_name(k, kda > SHAPE_DIM_MAX ? KEY_KDA_HEAD : KEY_SSM_CONV, name));
     square = kda * kda;
     return shape_products(3 * (kernel ? kernel - 1 : 3), s->heads, kda, square, s->heads, ret, err);
 }
@@ -166,6 +168,7 @@ static int set_windows(const struct shape_keys *k, struct model_shape *s, struct
     uint64_t window = shape_keys_at(k, KEY_WINDOW, 0, implied ? w->window : 0);
     uint64_t period = w ? w->period : 0;
     bool listed = shape_keys_is_array(k, KEY_WINDOW_PATTERN);
+    char name[SHAPE_KEY_NAME_MAX];
     if (!w && window)
         shape_note(s,
                    "attention.sliding_window %" PRIu64 " is stated, and llama.cpp does not use "
@@ -176,7 +179,8 @@ static int set_windows(const struct shape_keys *k, struct model_shape *s, struct
     if (w->when == FIXED || w->when == CHUNKS)
         window = w->window;
     if (window > UINT32_MAX)
-        return err_set(err, ERR_INVALID, "attention.sliding_window %" PRIu64 " can not be", window);
+        return err_set(err, ERR_INVALID, "%s: %" PRIu64 " can not be",
+                       shape_keys_name(k, KEY_WINDOW, name), window);
     if (shape_keys_check_length(k, KEY_WINDOW_PATTERN, s->n_layers, err) < 0)
         return -1;
     if (!listed)
@@ -200,15 +204,18 @@ static int set_windows(const struct shape_keys *k, struct model_shape *s, struct
 static int set_heads(const struct shape_keys *k, struct model_shape *s, uint64_t key,
                      uint64_t value, struct error *err)
 {
+    static const enum shape_key stated[] = {KEY_KEY_LENGTH, KEY_VALUE_LENGTH, KEY_KEY_LENGTH_SWA,
+                                            KEY_VALUE_LENGTH_SWA, KEY_INDEX_LENGTH};
+    char name[SHAPE_KEY_NAME_MAX];
     uint64_t window_key = shape_keys_at(k, KEY_KEY_LENGTH_SWA, 0, key);
     uint64_t window_value = shape_keys_at(k, KEY_VALUE_LENGTH_SWA, 0, value);
     uint64_t index = shape_keys_at(k, KEY_INDEX_LENGTH, 0, 0);
     bool latent = shape_keys_at(k, KEY_KEY_LENGTH_MLA, 0, 0) > 0;
-    if (key > SHAPE_DIM_MAX || value > SHAPE_DIM_MAX || window_key > SHAPE_DIM_MAX ||
-        window_value > SHAPE_DIM_MAX || index > SHAPE_DIM_MAX)
-        return err_set(err, ERR_INVALID,
-                       "%s: heads of %" PRIu64 " and %" PRIu64 " elements can not be", s->family,
-                       key, value);
+    const uint64_t sizes[] = {key, value, window_key, window_value, index};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        if (sizes[i] > SHAPE_DIM_MAX)
+            return err_set(err, ERR_INVALID, "%s: heads of %" PRIu64 " elements can not be",
+                           shape_keys_name(k, stated[i], name), sizes[i]);
     for (uint32_t i = 0; i < s->n_layers; i++) {
         struct layer_shape *l = &s->layers[i];
         bool bounded = l->kind == LAYER_WINDOW || l->kind == LAYER_CHUNKED;
@@ -255,6 +262,7 @@ static int set_states(const struct shape_keys *k, struct model_shape *s, uint64_
 static int set_compressed(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
     uint64_t index = shape_keys_at(k, KEY_INDEX_LENGTH, 0, 0);
+    char name[SHAPE_KEY_NAME_MAX];
     if (strcmp(s->family, "deepseek4") != 0)
         return 0;
     if (!shape_keys_is_array(k, KEY_COMPRESS_RATIOS))
@@ -263,8 +271,8 @@ static int set_compressed(const struct shape_keys *k, struct model_shape *s, str
     for (uint32_t i = 0; i < s->n_layers; i++) {
         uint64_t ratio = shape_keys_at(k, KEY_COMPRESS_RATIOS, i, 0);
         if (ratio > SHAPE_DIM_MAX)
-            return err_set(err, ERR_INVALID, "%s.attention.compress_ratios: %" PRIu64 " can not be",
-                           s->family, ratio);
+            return err_set(err, ERR_INVALID, "%s: %" PRIu64 " can not be",
+                           shape_keys_name(k, KEY_COMPRESS_RATIOS, name), ratio);
         shape_compress(&s->layers[i], ratio == 1 ? 0 : (uint32_t)ratio, ratio == SPARSE_RATIO,
                        (uint32_t)index);
     }
@@ -274,10 +282,10 @@ static int set_compressed(const struct shape_keys *k, struct model_shape *s, str
 static int set_shared(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
     uint64_t n = shape_keys_at(k, KEY_SHARED, 0, 0);
+    char name[SHAPE_KEY_NAME_MAX];
     if (n > s->n_layers)
-        return err_set(err, ERR_INVALID,
-                       "%s.attention.shared_kv_layers: %" PRIu64 " of %" PRIu32 " layers",
-                       s->family, n, s->n_layers);
+        return err_set(err, ERR_INVALID, "%s: %" PRIu64 " of %" PRIu32 " layers",
+                       shape_keys_name(k, KEY_SHARED, name), n, s->n_layers);
     if (strcmp(s->family, "gemma3n") == 0 && !shape_keys_has(k, KEY_SHARED) && s->n_layers > 20) {
         n = s->n_layers - 20;
         shape_note(s,
@@ -296,7 +304,7 @@ static int read_layers(const struct shape_keys *k, struct model_shape *s, struct
     static const enum shape_key lists[] = {KEY_HEADS,     KEY_KV_HEADS,    KEY_FEED_FORWARD,
                                            KEY_RECURRENT, KEY_INDEX_TYPES, KEY_COMPRESS_RATIOS};
     uint64_t blocks = shape_keys_at(k, KEY_BLOCKS, 0, 0), next = shape_keys_at(k, KEY_NEXTN, 0, 0);
-    char what[96];
+    char what[SHAPE_KEY_NAME_MAX];
     if (!shape_keys_has(k, KEY_BLOCKS))
         return err_set(err, ERR_UNSUPPORTED, "the GGUF has no %s.block_count", s->family);
     if (strcmp(s->family, "t5") == 0)
@@ -308,7 +316,7 @@ static int read_layers(const struct shape_keys *k, struct model_shape *s, struct
                    "cache only while an engine uses them",
                    next);
     }
-    snprintf(what, sizeof(what), "%s.block_count", s->family);
+    shape_keys_name(k, KEY_BLOCKS, what);
     if (shape_layers_new(s, blocks, what, err) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
@@ -319,24 +327,27 @@ static int read_layers(const struct shape_keys *k, struct model_shape *s, struct
 
 static int set_kinds(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
+    char name[SHAPE_KEY_NAME_MAX];
     for (uint32_t i = 0; i < s->n_layers; i++) {
         uint64_t heads = shape_keys_at(k, KEY_HEADS, i, 0);
         uint64_t kv_heads = shape_keys_at(k, KEY_KV_HEADS, i, heads);
         if (heads > SHAPE_HEADS_MAX || kv_heads > SHAPE_HEADS_MAX)
-            return err_set(err, ERR_INVALID, "%s.attention.head_count: %" PRIu64 " can not be",
-                           s->family, heads > kv_heads ? heads : kv_heads);
+            return err_set(err, ERR_INVALID, "%s: %" PRIu64 " can not be",
+                           shape_keys_name(k, heads > kv_heads ? KEY_HEADS : KEY_KV_HEADS, name),
+                           heads > kv_heads ? heads : kv_heads);
         s->heads = heads > s->heads ? heads : s->heads;
         s->layers[i].kv_heads = (uint32_t)kv_heads;
         s->layers[i].kind = kind_of(k, i, kv_heads);
         if (s->layers[i].kind == LAYER_FULL && !kv_heads)
-            return err_set(err, ERR_INVALID, "%s.attention.head_count_kv: 0 in layer %" PRIu32,
-                           s->family, i);
+            return err_set(err, ERR_INVALID, "%s: 0 in layer %" PRIu32,
+                           shape_keys_name(k, KEY_KV_HEADS, name), i);
     }
     return 0;
 }
 
 static int read_dims(const struct shape_keys *k, struct model_shape *s, struct error *err)
 {
+    char name[SHAPE_KEY_NAME_MAX];
     bool any = false;
     uint64_t even = s->heads ? s->hidden / s->heads : 0;
     uint64_t key = shape_keys_at(k, KEY_KEY_LENGTH, 0, even);
@@ -346,7 +357,8 @@ static int read_dims(const struct shape_keys *k, struct model_shape *s, struct e
     if (!shape_keys_has(k, KEY_HEADS) && !is_recurrent_only(s->family))
         return err_set(err, ERR_UNSUPPORTED, "the GGUF has no %s.attention.head_count", s->family);
     if (!s->heads && !is_recurrent_only(s->family))
-        return err_set(err, ERR_INVALID, "%s.attention.head_count is 0 in every layer", s->family);
+        return err_set(err, ERR_INVALID, "%s is 0 in every layer",
+                       shape_keys_name(k, KEY_HEADS, name));
     if (any && (!key || !value))
         return err_set(err, ERR_UNSUPPORTED,
                        "the GGUF has neither %s.attention.key_length nor %s.embedding_length",
@@ -364,6 +376,7 @@ static int read_dims(const struct shape_keys *k, struct model_shape *s, struct e
 
 int shape_from_gguf(const struct shape_keys *k, struct model_shape *ret, struct error *err)
 {
+    char name[SHAPE_KEY_NAME_MAX];
     *ret = (struct model_shape){0};
     if (refuse(k, err) < 0)
         return -1;
@@ -377,8 +390,8 @@ int shape_from_gguf(const struct shape_keys *k, struct model_shape *ret, struct 
     ret->experts = experts <= UINT32_MAX ? (uint32_t)experts : 0;
     ret->experts_used = used <= experts ? (uint32_t)used : 0;
     if (ret->hidden > SHAPE_DIM_MAX)
-        return err_set(err, ERR_INVALID, "%s.embedding_length %" PRIu64 " can not be", ret->family,
-                       ret->hidden);
+        return err_set(err, ERR_INVALID, "%s: %" PRIu64 " can not be",
+                       shape_keys_name(k, KEY_EMBEDDING, name), ret->hidden);
     if (read_layers(k, ret, err) < 0 || set_kinds(k, ret, err) < 0 || read_dims(k, ret, err) < 0)
         return -1;
     shape_describe(ret);

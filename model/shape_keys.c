@@ -12,6 +12,7 @@
 #define VALUES_MAX 256
 
 struct value {
+    uint64_t at; /* byte of the file at which the key stands */
     char prefix[64];
     enum shape_key key;
     bool is_array;
@@ -182,7 +183,7 @@ int shape_keys_add(void *keys, const struct metadata_info *m, struct error *err)
         return 0;
     if (k->n_values == VALUES_MAX)
         return err_set(err, ERR_INVALID, "over %d keys that describe a model's shape", VALUES_MAX);
-    struct value v = {.key = key};
+    struct value v = {.key = key, .at = m->at};
     memcpy(v.prefix, m->key, dot);
     if (m->type == METADATA_ARRAY ? take_array(m, &v, err) < 0
                                   : take_number(m, names[key], &v.number, err) < 0) {
@@ -229,6 +230,16 @@ bool shape_keys_is_array(const struct shape_keys *k, enum shape_key key)
     return v && v->is_array;
 }
 
+const char *shape_keys_name(const struct shape_keys *k, enum shape_key key,
+                            char buf[static SHAPE_KEY_NAME_MAX])
+{
+    const struct value *v = find(k, key);
+    int n = snprintf(buf, SHAPE_KEY_NAME_MAX, "%s.%s", k->architecture, names[key]);
+    if (v)
+        snprintf(buf + n, SHAPE_KEY_NAME_MAX - (size_t)n, " at byte %" PRIu64, v->at);
+    return buf;
+}
+
 uint64_t shape_keys_at(const struct shape_keys *k, enum shape_key key, uint32_t i,
                        uint64_t otherwise)
 {
@@ -245,7 +256,8 @@ int shape_keys_check_length(const struct shape_keys *k, enum shape_key key, uint
 {
     const struct value *v = find(k, key);
     if (v && v->is_array && v->n_elements < n)
-        return err_set(err, ERR_INVALID, "%s.%s has %" PRIu32 " elements for %" PRIu32 " layers",
-                       k->architecture, names[key], v->n_elements, n);
+        return err_set(err, ERR_INVALID,
+                       "%s.%s at byte %" PRIu64 " has %" PRIu32 " elements for %" PRIu32 " layers",
+                       k->architecture, names[key], v->at, v->n_elements, n);
     return 0;
 }

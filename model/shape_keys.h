@@ -47,6 +47,11 @@ const char *shape_keys_type(const struct shape_keys *k); /* general.type, "" */
 uint64_t shape_keys_tokens(const struct shape_keys *k);  /* length of the vocabulary, 0 */
 const char *shape_key_name(enum shape_key key);
 
+/* For an error: "llama.block_count at byte 120", without the byte where there is none. */
+#define SHAPE_KEY_NAME_MAX 160
+const char *shape_keys_name(const struct shape_keys *k, enum shape_key key,
+                            char buf[static SHAPE_KEY_NAME_MAX]);
+
 /* What the file has for the key of its own architecture. */
 bool shape_keys_has(const struct shape_keys *k, enum shape_key key);
 bool shape_keys_is_array(const struct shape_keys *k, enum shape_key key);

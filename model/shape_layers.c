@@ -32,7 +32,7 @@ static int read_window(struct shape_config *c, uint32_t *ret, struct error *err)
     static const char *const keys[] = {"sliding_window", "attention_window_size",
                                        "sliding_window_size"};
     uint64_t window = 0;
-    int rc = config_number(c->at, keys, ARRAY_LEN(keys), 0, UINT32_MAX, &window, err);
+    int rc = config_number(c, c->at, keys, ARRAY_LEN(keys), 0, UINT32_MAX, &window, err);
     const struct json *used = json_get(c->at, "use_sliding_window");
     if (rc < 0)
         return -1;
@@ -52,7 +52,7 @@ static int read_chunk(struct shape_config *c, uint32_t *ret, struct error *err)
 {
     static const char *const keys[] = {"attention_chunk_size"};
     uint64_t chunk = json_get(c->at, keys[0]) ? 0 : c->family->window; /* null: none */
-    if (config_number(c->at, keys, 1, 0, UINT32_MAX, &chunk, err) < 0)
+    if (config_number(c, c->at, keys, 1, 0, UINT32_MAX, &chunk, err) < 0)
         return -1;
     *ret = (uint32_t)chunk;
     return 0;
@@ -87,12 +87,19 @@ static int read_ratios(struct shape_config *c, struct error *err)
     static const char *const heavy[] = {"compress_rates.heavily_compressed_attention",
                                         "compress_rate_hca"};
     uint64_t a = 4, b = 128;
-    if (config_number(c->at, sparse, ARRAY_LEN(sparse), 1, SHAPE_DIM_MAX, &a, err) < 0 ||
-        config_number(c->at, heavy, ARRAY_LEN(heavy), 1, SHAPE_DIM_MAX, &b, err) < 0)
+    if (config_number(c, c->at, sparse, ARRAY_LEN(sparse), 1, SHAPE_DIM_MAX, &a, err) < 0 ||
+        config_number(c, c->at, heavy, ARRAY_LEN(heavy), 1, SHAPE_DIM_MAX, &b, err) < 0)
         return -1;
     c->ratios[0] = (uint32_t)a;
     c->ratios[1] = (uint32_t)b;
     return 0;
+}
+
+static int layers_new(const struct shape_config *c, uint64_t n, const char *key, struct error *err)
+{
+    char what[96], place[CONFIG_AT_MAX];
+    snprintf(what, sizeof(what), "%s%s", key, config_at(&c->text, json_get(c->at, key), place));
+    return shape_layers_new(c->shape, n, what, err);
 }
 
 /* compress_ratios: one number a layer, 0 or 1 a window alone; without it, as the class has it. */
@@ -107,14 +114,14 @@ static int read_compressed(struct shape_config *c, uint32_t window, struct error
         return 0;
     }
     if (j && json_length(list) < c->shape->n_layers)
-        return err_set(err, ERR_INVALID,
-                       "config.json: compress_ratios has %zu entries for %" PRIu32 " layers",
-                       json_length(list), c->shape->n_layers);
+        return config_too_few(c, "compress_ratios", list, err);
     bool listed = j != NULL;
+    char place[CONFIG_AT_MAX];
     for (uint32_t i = 0; i < c->shape->n_layers; i++, j = j ? json_next(j) : NULL) {
         uint64_t ratio = i < 2 || i % 2 == 0 ? c->ratios[1] : c->ratios[0];
         if (listed && (!json_u64(j, &ratio) || ratio > SHAPE_DIM_MAX))
-            return err_set(err, ERR_INVALID, "config.json: compress_ratios holds what is no ratio");
+            return err_set(err, ERR_INVALID, "compress_ratios%s has what is no ratio",
+                           config_at(&c->text, j, place));
         set_bounded(c, i, LAYER_WINDOW, window);
         c->shape->layers[i].row_every = ratio == 1 ? 0 : (uint32_t)ratio;
     }
@@ -123,16 +130,13 @@ static int read_compressed(struct shape_config *c, uint32_t window, struct error
 
 /* ---- lists by name ---- */
 
-static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, uint32_t window,
-                        uint32_t chunk, struct error *err)
+static void kind_of_name(struct shape_config *c, uint32_t i, const char *name, uint32_t window,
+                         uint32_t chunk)
 {
     static const char *const states[] = {"linear_attention", "mamba", "mamba2", "conv",
                                          "recurrent",        "kda"};
     static const char *const none[] = {"moe", "mlp", "dense", "sparse"};
     struct layer_shape *l = &c->shape->layers[i];
-    if (!name)
-        return err_set(err, ERR_INVALID,
-                       "config.json: layer_types (or layers_block_type) holds what is no text");
     l->kind = full(c);
     for (size_t k = 0; k < ARRAY_LEN(states); k++)
         if (strcmp(name, states[k]) == 0)
@@ -141,7 +145,7 @@ static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, ui
         if (strcmp(name, none[k]) == 0)
             l->kind = LAYER_NONE;
     if (set_compressed(c, i, name, window))
-        return 0;
+        return;
     if (strcmp(name, "sliding_attention") == 0)
         set_bounded(c, i, LAYER_WINDOW, window);
     else if (strcmp(name, "chunked_attention") == 0)
@@ -155,7 +159,6 @@ static int kind_of_name(struct shape_config *c, uint32_t i, const char *name, ui
                strcmp(name, "attention") != 0 && !strstr(name, "sparse_attention") &&
                strcmp(name, "indexed_attention") != 0 && !strstr(c->shape->notes, "kind of layer"))
         shape_note(c->shape, "`%.40s` is no known kind of layer: counted as full attention", name);
-    return 0;
 }
 
 /* layer_types, under its two names. 1: it is there. */
@@ -164,6 +167,7 @@ static int read_layer_types(struct shape_config *c, uint32_t window, uint32_t ch
 {
     const char *key = "layer_types";
     const struct json *list = json_get(c->at, key);
+    char place[CONFIG_AT_MAX];
     uint32_t i = 0;
     if (!json_is_array(list)) {
         key = "layers_block_type";
@@ -173,31 +177,34 @@ static int read_layer_types(struct shape_config *c, uint32_t window, uint32_t ch
         return 0;
     size_t n = json_length(list);
     bool counts = strcmp(c->family->type, "nemotron_h") == 0 || !c->shape->n_layers;
-    if (counts && shape_layers_new(c->shape, n, "config.json: layers_block_type", err) < 0)
+    if (counts && layers_new(c, n, key, err) < 0)
         return -1;
     if (n < c->shape->n_layers)
-        return err_set(err, ERR_INVALID, "config.json: %s has %zu entries for %" PRIu32 " layers",
-                       key, n, c->shape->n_layers);
-    for (const struct json *j = json_first(list); i < c->shape->n_layers; j = json_next(j), i++)
-        if (kind_of_name(c, i, json_str(j), window, chunk, err) < 0)
-            return -1;
+        return config_too_few(c, key, list, err);
+    for (const struct json *j = json_first(list); i < c->shape->n_layers; j = json_next(j), i++) {
+        if (!json_str(j))
+            return err_set(err, ERR_INVALID, "%s%s has what is no text", key,
+                           config_at(&c->text, j, place));
+        kind_of_name(c, i, json_str(j), window, chunk);
+    }
     return 1;
 }
 
 /* Nemotron-H: "M-M-M*-": M a state, * attention, - and E feed-forward layers. */
 static int read_pattern_text(struct shape_config *c, struct error *err)
 {
-    const char *text = config_text(c->at, "hybrid_override_pattern");
+    static const char key[] = "hybrid_override_pattern";
+    const char *text = config_text(c->at, key);
+    char place[CONFIG_AT_MAX];
     if (!text)
         return 0;
-    if (shape_layers_new(c->shape, strlen(text), "config.json: hybrid_override_pattern", err) < 0)
+    if (layers_new(c, strlen(text), key, err) < 0)
         return -1;
     for (uint32_t i = 0; i < c->shape->n_layers; i++) {
         if (!strchr("M*-E", text[i]))
-            return err_set(
-                err, ERR_INVALID,
-                "config.json: hybrid_override_pattern has `%c`, which stands for nothing",
-                text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
+            return err_set(err, ERR_INVALID, "%s%s has `%c`, which stands for nothing", key,
+                           config_at(&c->text, json_get(c->at, key), place),
+                           text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
         c->shape->layers[i].kind = text[i] == 'M'   ? LAYER_RECURRENT
                                    : text[i] == '*' ? full(c)
                                                     : LAYER_NONE;
@@ -236,13 +243,14 @@ static int read_flags(struct shape_config *c, const char *key, uint64_t marks, e
     if (!json_is_array(list) || !json_first(list))
         return 0;
     if (json_length(list) < c->shape->n_layers)
-        return err_set(err, ERR_INVALID, "config.json: %s has %zu entries for %" PRIu32 " layers",
-                       key, json_length(list), c->shape->n_layers);
+        return config_too_few(c, key, list, err);
+    char place[CONFIG_AT_MAX];
     const struct json *j = json_first(list);
     for (uint32_t i = 0; i < c->shape->n_layers; j = json_next(j), i++) {
         uint64_t value;
         if (!json_u64(j, &value))
-            return err_set(err, ERR_INVALID, "config.json: %s holds what is no number", key);
+            return err_set(err, ERR_INVALID, "%s%s has what is no number", key,
+                           config_at(&c->text, j, place));
         struct layer_shape *l = &c->shape->layers[i];
         l->kind = value == marks ? kind : other;
         l->window = l->kind == LAYER_WINDOW || l->kind == LAYER_CHUNKED ? window : 0;
@@ -254,12 +262,13 @@ static int read_flags(struct shape_config *c, const char *key, uint64_t marks, e
 static int read_indices(struct shape_config *c, const struct json *list, const char *key,
                         uint64_t base, bool hybrid, struct error *err)
 {
+    char place[CONFIG_AT_MAX];
     set_all(c, LAYER_RECURRENT);
     for (const struct json *j = json_first(list); j; j = json_next(j)) {
         uint64_t at;
         if (!json_u64(j, &at) || at < base || at - base >= c->shape->n_layers)
-            return err_set(err, ERR_INVALID, "config.json: %s names a layer that is not there",
-                           key);
+            return err_set(err, ERR_INVALID, "%s%s names a layer that is not there", key,
+                           config_at(&c->text, j, place));
         if (hybrid)
             set_hybrid(c, (uint32_t)(at - base));
         else
@@ -301,7 +310,7 @@ static int read_interval(struct shape_config *c, struct error *err)
     static const char *const keys[] = {"full_attention_interval", "layer_group_size"};
     static const char *const families[] = {"qwen3_next", "qwen3_5", "qwen3_5_moe"};
     uint64_t n = 0;
-    if (config_number(c->at, keys, ARRAY_LEN(keys), 1, SHAPE_LAYERS_MAX, &n, err) < 0)
+    if (config_number(c, c->at, keys, ARRAY_LEN(keys), 1, SHAPE_LAYERS_MAX, &n, err) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(families) && !n; i++)
         n = strcmp(c->family->type, families[i]) == 0 ? 4 : 0;
@@ -321,17 +330,18 @@ static int read_offset(struct shape_config *c, struct error *err)
     bool jamba = strcmp(c->family->type, "jamba") == 0,
          zamba = strcmp(c->family->type, "zamba") == 0;
     uint64_t period, offset;
+    char place[CONFIG_AT_MAX];
     if (!jamba && !zamba && !json_get(c->at, "attn_layer_period"))
         return 0;
-    if (config_number_or(c->at, "attn_layer_period", zamba ? 6 : 8, SHAPE_LAYERS_MAX, &period,
+    if (config_number_or(c, c->at, "attn_layer_period", zamba ? 6 : 8, SHAPE_LAYERS_MAX, &period,
                          err) < 0 ||
-        config_number_or(c->at, "attn_layer_offset", 4, SHAPE_LAYERS_MAX, &offset, err) < 0)
+        config_number_or(c, c->at, "attn_layer_offset", 4, SHAPE_LAYERS_MAX, &offset, err) < 0)
         return -1;
     if (!period || offset >= period)
         return err_set(err, ERR_INVALID,
-                       "config.json: attn_layer_offset %" PRIu64
-                       " is not below attn_layer_period %" PRIu64,
-                       offset, period);
+                       "attn_layer_offset%s is %" PRIu64 ", not below attn_layer_period %" PRIu64,
+                       config_at(&c->text, json_get(c->at, "attn_layer_offset"), place), offset,
+                       period);
     for (uint32_t i = 0; i < c->shape->n_layers; i++) {
         /* Zamba's first three are a state, a state, both; then the period begins. */
         bool attends = zamba ? (i < 3 ? i == 2 : (i - 3) % period == offset) : i % period == offset;
@@ -387,7 +397,7 @@ static int read_own_pattern(struct shape_config *c, uint64_t *period, const char
     if (*letters && (*letters)[0])
         return 1;
     *letters = NULL;
-    return config_number(c->at, keys, ARRAY_LEN(keys), 0, SHAPE_LAYERS_MAX, period, err);
+    return config_number(c, c->at, keys, ARRAY_LEN(keys), 0, SHAPE_LAYERS_MAX, period, err);
 }
 
 static bool is_windowed(const struct shape_config *c, uint32_t i, uint64_t period,
@@ -424,7 +434,7 @@ static int apply_windows(struct shape_config *c, uint32_t window, struct error *
     const struct json *used = json_get(c->at, "use_sliding_window");
     int own = read_own_pattern(c, &period, &letters, err);
     if (own < 0 ||
-        config_number_or(c->at, "max_window_layers", period, SHAPE_LAYERS_MAX, &upper, err) < 0)
+        config_number_or(c, c->at, "max_window_layers", period, SHAPE_LAYERS_MAX, &upper, err) < 0)
         return -1;
     if (!window || (c->family->rule == WINDOW_UPPER && !json_is_true(used)))
         return 0;
@@ -451,7 +461,7 @@ static int apply_chunks(struct shape_config *c, uint32_t chunk, struct error *er
     int rc = read_flags(c, "no_rope_layers", 0, full(c), LAYER_CHUNKED, chunk, err);
     if (rc)
         return rc < 0 ? -1 : 0;
-    if (config_number_or(c->at, "no_rope_layer_interval", c->family->period, SHAPE_LAYERS_MAX,
+    if (config_number_or(c, c->at, "no_rope_layer_interval", c->family->period, SHAPE_LAYERS_MAX,
                          &interval, err) < 0)
         return -1;
     for (uint32_t i = 0; interval && i < c->shape->n_layers; i++)

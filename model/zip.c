@@ -64,12 +64,14 @@ static void warn(struct zip *z, const char *format, ...)
     va_end(args);
 }
 
+/* at: the byte of the file that tells of it. */
 static struct zip_member *add_member(struct reading *r, const void *name, size_t name_len,
-                                     struct error *err)
+                                     uint64_t at, struct error *err)
 {
     struct zip *z = r->z;
     if (z->n == ZIP_MEMBERS_MAX) {
-        err_set(err, ERR_TOO_LARGE, "the zip file has more than %u members", ZIP_MEMBERS_MAX);
+        err_set(err, ERR_TOO_LARGE, "the zip file has more than %u members at byte %llu",
+                ZIP_MEMBERS_MAX, (unsigned long long)at);
         return NULL;
     }
     if (z->n == r->cap) {
@@ -115,9 +117,10 @@ static void zip64_sizes(const unsigned char *extra, size_t len, uint64_t **value
 
 /* ---- the central directory ---- */
 
-/* Adds the entries that stand in data, one behind the other. *ret_used: the bytes they take. */
-static int parse_directory(struct reading *r, const unsigned char *data, size_t len, uint64_t base,
-                           size_t *ret_used, struct error *err)
+/* Adds the entries that stand in data, one behind the other, from this byte of the file on.
+ * *ret_used: the bytes they take. */
+static int parse_directory(struct reading *r, const unsigned char *data, size_t len, uint64_t from,
+                           uint64_t base, size_t *ret_used, struct error *err)
 {
     size_t at = 0;
     while (len - at >= CENTRAL_LEN && is_mark(data + at, 1, 2)) {
@@ -125,7 +128,7 @@ static int parse_directory(struct reading *r, const unsigned char *data, size_t 
         size_t name = le16(p + 28), extra = le16(p + 30), comment = le16(p + 32);
         if (len - at - CENTRAL_LEN < name + extra)
             break;
-        struct zip_member *m = add_member(r, p + CENTRAL_LEN, name, err);
+        struct zip_member *m = add_member(r, p + CENTRAL_LEN, name, from + at, err);
         if (!m)
             return -1;
         m->in_directory = true;
@@ -179,7 +182,7 @@ static int read_directory(struct reading *r, uint64_t from, uint64_t to, uint64_
         return err_set(err, ERR_TOO_LARGE, "the zip directory at byte %llu is over %u MiB",
                        (unsigned long long)from, DIRECTORY_MAX >> 20);
     if (read_range(r, from, to, &b, err) < 0 ||
-        parse_directory(r, (const unsigned char *)b.data, b.len, base, &used, err) < 0)
+        parse_directory(r, (const unsigned char *)b.data, b.len, from, base, &used, err) < 0)
         return -1;
     ret_span->to = from + used;
     if (used < b.len)
@@ -351,7 +354,7 @@ static int add_unlisted(struct reading *r, uint64_t at, uint64_t to, uint64_t *r
 {
     _cleanup_free_ char *name = NULL;
     *ret_end = at + 4;
-    struct zip_member *m = add_member(r, "", 0, err);
+    struct zip_member *m = add_member(r, "", 0, at, err);
     if (!m)
         return -1;
     m->header = at;
@@ -503,7 +506,7 @@ int zip_read(const struct byte_source *s, struct zip *ret, struct error *err)
         if (!ret->n && !any)
             return err_set(err, ERR_INVALID,
                            "not a zip file: it has neither an end of central "
-                           "directory nor a local header");
+                           "directory nor, from byte 0 on, a local header");
         if (ret->n)
             warn(ret, "the zip file has no directory");
     }

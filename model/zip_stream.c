@@ -23,8 +23,8 @@ int zip_open(const struct byte_source *s, const struct zip_member *m, struct zip
         return err_set(err, ERR_UNSUPPORTED, "zip member '%s' has no local header at byte %llu",
                        m->name, (unsigned long long)m->header);
     if (m->method != ZIP_STORED && m->method != ZIP_DEFLATED)
-        return err_set(err, ERR_UNSUPPORTED, "zip member '%s' is packed by method %u", m->name,
-                       m->method);
+        return err_set(err, ERR_UNSUPPORTED, "zip member '%s' at byte %llu is packed by method %u",
+                       m->name, (unsigned long long)m->header, m->method);
     _cleanup_free_ struct zip_stream *z = calloc(1, sizeof(*z));
     if (!z)
         return err_set(err, ERR_NOMEM, "out of memory");

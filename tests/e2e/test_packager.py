@@ -77,7 +77,7 @@ class Packager(EndToEnd):
         self.serve({"model.safetensors": safetensors_file({"w": ("BF16", [8])}),
                     "README.md": b"---\nlicense: mit\n"})
         manifest, config = self.pull()
-        self.assertIn("README.md: its front matter has no end",
+        self.assertIn("README.md: its front matter at byte 4 has no end",
                       manifest["annotations"]["org.weighbridge.uninspected.001"])
         self.assertNotIn("licenses", config["descriptor"])
 

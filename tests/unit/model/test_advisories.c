@@ -81,7 +81,7 @@ static void refuses_counts(uint64_t tensors, uint64_t keys)
     _cleanup_file_ struct file f = {0};
     begin(&f, tensors, keys);
     put_zeros(&f, 200);
-    refuses(&f, " are more than ");
+    refuses(&f, ", more than ");
 }
 
 static void refuses_string(uint64_t len)
@@ -235,7 +235,7 @@ Test(advisories, llama_cpp_26318_an_alignment_of_another_type)
             put_text(&f, "64");
         else
             put(&f, 64, type == 0 || type == 1 || type == 7 ? 1 : type < 4 ? 2 : type < 10 ? 4 : 8);
-        refuses(&f, "general.alignment is of type");
+        refuses(&f, "general.alignment at byte 53 is of type");
     }
 }
 
@@ -325,7 +325,7 @@ Test(advisories, go_huggingface_57_and_openasr_73_lengths_and_offsets)
     static const uint64_t lengths[] = {1ull << 63, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX - 8,
                                        (1ull << 63) + 8};
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
-        refuses_header(lengths[i], "{" ENTRY("a", 0, 4) "}", 4, "the header's length is");
+        refuses_header(lengths[i], "{" ENTRY("a", 0, 4) "}", 4, "the header's length at byte 0 is");
     static const char *const headers[][2] = {
         {"{" ENTRY("a", -4, 0) "}", "a whole number in data_offsets"},
         {"{" ENTRY("a", 4, 0) "}", "do not follow"},

@@ -177,7 +177,7 @@ Test(checkpoint, a_wrong_index_is_refused)
     } cases[] = {
         {"", "where the index ends"},
         {"[]", "expected '{' in the index at byte 0"},
-        {"{}", "the index has no weight_map"},
+        {"{}", "the index has no weight_map before byte 2"},
         {"{\"weight_map\":[]}", "expected '{' in weight_map"},
         {"{\"weight_map\":{\"a\":1}}", "expected a string in weight_map"},
         {"{\"weight_map\":{}}x", "follows the index's object"},

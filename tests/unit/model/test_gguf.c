@@ -195,7 +195,7 @@ Test(gguf, big_endian_and_the_old_versions)
     last.w.warning[0] = '\0';
     check_model();
     write_model(&be2, 50);
-    refuses(&be2, "GGUF version 33554432 is not one of 1 to 3");
+    refuses(&be2, "GGUF version 33554432 at byte 4 is not one of 1 to 3");
 }
 
 Test(gguf, a_caller_converges_without_reading_weights)

@@ -129,8 +129,10 @@ Test(modelpack_2, a_card_that_can_not_be_read)
     in.config_json = "[]";
     in.config_json_len = 2;
     build(&in);
-    has(&manifest, "\"org.weighbridge.uninspected.001\":\"README.md: its front matter has no end\","
-                   "\"org.weighbridge.uninspected.002\":\"config.json: it is not a JSON object\"");
+    has(&manifest,
+        "\"org.weighbridge.uninspected.001\":\"README.md: its front matter at byte 4 has no "
+        "end\",\"org.weighbridge.uninspected.002\":\"config.json: the configuration is "
+        "no JSON object at byte 0\"");
     lacks(&config, "licenses");
 }
 

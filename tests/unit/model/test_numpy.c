@@ -222,7 +222,7 @@ Test(numpy, a_zip_without_arrays_or_with_broken_ones_is_refused)
         const char *text, *what;
     } cases[] = {
         {"no array", "no member"},
-        {"\x93NUMPY\1", "member 'x.npy': the NumPy header takes 8 bytes"},
+        {"\x93NUMPY\1", "member 'x.npy': the NumPy header at byte 0 takes 8 bytes"},
         {"\x93NUMPY\5\1\1\1\1\1\1", "member 'x.npy': NumPy format 5.1"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

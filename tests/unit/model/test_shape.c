@@ -278,6 +278,49 @@ Test(shape, encoder_and_decoder)
     shape_done(&s);
 }
 
+/* The byte of the value, whatever stands before it. */
+Test(shape, what_is_refused_is_named_with_its_byte)
+{
+    static const struct {
+        const char *config, *key, *value; /* the text of the value begins there */
+    } table[] = {
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":2.5}", "num_hidden_layers", "2.5"},
+        {"{\"a\\\"{[\":[1,{\"b\":[ ]},[[]]],\"x\":{\"num_hidden_layers\":0},\"rope\":NaN,"
+         "\"text_config\": {\"model_type\":\"llama\", \"num_hidden_layers\" : \t-7} }",
+         "num_hidden_layers", "-7"},
+        {"{\"time_step_limit\":[0.0, -Infinity],\"model_type\":\"llama\",\"num_hidden_layers\":2,"
+         "\"num_attention_heads\":\"many\"}",
+         "num_attention_heads", "\"many"},
+        {"{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":3,\"layer_types\":"
+         "[\"full_attention\"]}",
+         "layer_types", "[\"full"},
+        {"{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":2,\"layer_types\":"
+         "[\"full_attention\",17]}",
+         "layer_types", "17"},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"MX\"}",
+         "hybrid_override_pattern", "\"MX"},
+        {"{\"model_type\":\"jamba\",\"attn_layer_offset\":88}", "attn_layer_offset", "88"},
+        {"{\"model_type\":\"thing\",\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+         "\"hidden_size\":64,\"num_key_value_heads\":[1,\"x\"]}",
+         "num_key_value_heads", "\"x\""},
+        {"{\"model_type\":\"thing\",\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+         "\"hidden_size\":64,\"mamba_d_conv\":false,\"layer_types\":[\"mamba\",\"mamba\"]}",
+         "mamba_d_conv", "false"},
+        {"  [3]", "no JSON object", "[3]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct model_shape s;
+        struct error err = ERROR_INIT;
+        char says[96];
+        const char *config = table[i].config;
+        snprintf(says, sizeof(says), "%s at byte %zu", table[i].key,
+                 (size_t)(strstr(config, table[i].value) - config));
+        cr_expect_lt(shape_from_config(config, strlen(config), &s, &err), 0, "%s", config);
+        cr_expect(strstr(err.text, says), "%s: %s, not %s", config, err.text, says);
+        shape_done(&s);
+    }
+}
+
 Test(shape, refusals)
 {
     static const struct {
@@ -321,8 +364,8 @@ Test(shape, refusals)
          "hybrid_override_pattern"},
         {"{\"model_type\":\"jamba\",\"attn_layer_offset\":8}", ERR_INVALID, "attn_layer_offset"},
         {"[]", ERR_INVALID, "object"},
-        {"{", ERR_INVALID, "config.json"},
-        {"", ERR_INVALID, "config.json"},
+        {"{", ERR_INVALID, "JSON"},
+        {"", ERR_INVALID, "JSON"},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct model_shape s;

@@ -253,14 +253,14 @@ Test(shape_gguf, refusals)
         {"general.architecture=llama llama.block_count=-2", ERR_INVALID, "block_count"},
         {"general.architecture=llama llama.block_count=two", ERR_INVALID, "block_count"},
         {"general.architecture=llama llama.block_count=2 llama.attention.head_count=0", ERR_INVALID,
-         "head_count is 0"},
+         "head_count at byte 102 is 0"},
         {"general.architecture=llama llama.block_count=3 llama.attention.head_count=[4,4]",
-         ERR_INVALID, "head_count has 2 elements for 3 layers"},
+         ERR_INVALID, "head_count at byte 102 has 2 elements for 3 layers"},
         {"general.architecture=llama llama.block_count=1 llama.attention.head_count=4294967295",
          ERR_INVALID, "head_count"},
         {"general.architecture=llama llama.block_count=1 llama.embedding_length=64 "
          "llama.attention.head_count=4 llama.attention.key_length=4294967295",
-         ERR_INVALID, "4294967295"},
+         ERR_INVALID, "llama.attention.key_length at byte 182: heads of 4294967295"},
         {"general.architecture=gemma4 gemma4.block_count=1 gemma4.embedding_length=64 "
          "gemma4.attention.head_count=4 gemma4.attention.shared_kv_layers=2",
          ERR_INVALID, "shared_kv_layers"},
