@@ -69,18 +69,18 @@ def ours(path):
     return time.perf_counter() - began
 
 
-# In a process of its own: a child's peak is at least what its parent had when it was forked.
+# In a process of its own: a child's peak is at least what its parent had when it was forked. The
+# bar is about work, which is the processor's time: other work on the machine does not count.
 MEASURE = """
-import resource, subprocess, sys, time
-began = time.perf_counter()
+import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
-took = time.perf_counter() - began
-print(took, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 // 10**6)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 // 10**6)
 """
 
 
 def largest(folder, rounds):
-    """The largest header that the format allows: seconds at best, and MB at most."""
+    """The largest header that the format allows: processor seconds at best, and MB at most."""
     path = os.path.join(folder, "largest.safetensors")
     write_safetensors(path, LARGEST - 200)
     took, peaks = [], []
@@ -92,8 +92,8 @@ def largest(folder, rounds):
         peaks.append(int(peak))
     os.unlink(path)
     met = min(took) <= LARGEST_BAR_S and max(peaks) <= LARGEST_BAR_MB
-    return (f"safetensors, {LARGEST // 10**6} MB: {min(took):.2f} s ({statistics.median(took):.2f}), "
-            f"{max(peaks)} MB   bar {LARGEST_BAR_S} s, {LARGEST_BAR_MB} MB: "
+    return (f"safetensors, {LARGEST // 10**6} MB: {min(took):.2f} s ({statistics.median(took):.2f}) "
+            f"of a processor, {max(peaks)} MB   bar {LARGEST_BAR_S} s, {LARGEST_BAR_MB} MB: "
             f"{'met' if met else 'MISSED'}")
 
 
