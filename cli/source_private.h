@@ -51,7 +51,7 @@ void source_sort(struct source *s);
 
 /* The constructors: each takes the text without its scheme where it has one. */
 int source_open_path(struct source *s, const char *path, struct error *err);
-int source_open_url(struct source *s, const char *url, struct error *err);
+int source_open_url(struct source *s, const char *text, struct error *err);
 int source_open_hub(struct source *s, const char *text, struct error *err);
 int source_open_registry(struct source *s, const char *text, bool plain_http, struct error *err);
 /* "host[:port]/name..." as it can not be a path's. */

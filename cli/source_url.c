@@ -1,4 +1,5 @@
 /* One file on the web, and those beside it. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,12 +71,24 @@ static struct source_reads reads_of_site(const struct source *s)
 static const struct source_ops url_ops = {
     "url", open_url, web_source_read, web_source_close, free_site, reads_of_site};
 
-int source_open_url(struct source *s, const char *url, struct error *err)
+/* A scheme is the same in any case; whoever looks at a URL looks for small letters. */
+static char *small_scheme(const char *url)
+{
+    char *copy = strdup(url);
+    for (char *p = copy; p && *p && *p != ':'; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return copy;
+}
+
+int source_open_url(struct source *s, const char *text, struct error *err)
 {
     static const struct http_options options = {.max_connections = 2,
                                                 .connect_timeout_s = CONNECT_TIMEOUT_S,
                                                 .stall_timeout_s = STALL_TIMEOUT_S,
                                                 .proxy_of = proxy_of_environment};
+    _cleanup_free_ char *url = small_scheme(text);
+    if (!url)
+        return err_set(err, ERR_NOMEM, "out of memory for a URL");
     size_t end = strcspn(url, "?#");
     const char *host = strstr(url, "://") + 3, *slash = NULL;
     for (const char *p = host; p < url + end; p++)

@@ -275,9 +275,9 @@ class Files(Case):
         self.check("inspect", "nope.gguf", status=2, err="nope.gguf: No such file or directory")
         self.check("inspect", self.file("a.txt", b"hello"), status=2, err="is no model")
         self.check("inspect", self.file("m.gguf", b"GGUX" + bytes(40)), status=2,
-                   err="the file does not begin with GGUF")
+                   err="the magic at byte 0 is not GGUF")
         self.check("inspect", self.file("m.safetensors", struct.pack("<Q", 10 << 40) + b"{}"),
-                   status=2, err="the header's length is")
+                   status=2, err="the header's length at byte 0 is")
         self.check("inspect", self.file("m.engine", b"x"), status=2, err="a TensorRT engine")
         self.check("inspect", self.file("empty.safetensors", b""), status=2, err="no room for")
         self.check("inspect", "org/repo", status=2, err="is written hf://org/repo")
@@ -676,6 +676,7 @@ class Urls(Case):
         with Server({"http://models.invalid/m.gguf": llama_gguf()}) as proxy:
             env = {"http_proxy": proxy.url}
             self.model("http://models.invalid/m.gguf", env=env)
+            self.model("HTTP://models.invalid/m.gguf", env=env)
             self.check("inspect", "http://models.invalid/m.gguf", status=1, err="models.invalid",
                        env={**env, "no_proxy": ".invalid"})
 
@@ -696,6 +697,7 @@ class Urls(Case):
             self.check("inspect", server.url + "/empty.gguf", status=2,
                        err="the file ends after 0")
             self.check("inspect", server.url, status=2, err="names no file")
+            self.check("inspect", "FTP" + server.url[4:], status=2, err="a scheme that is not known")
         self.check("inspect", server.url + "/m.gguf", status=1, err="127.0.0.1")
 
 
