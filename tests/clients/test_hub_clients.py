@@ -191,7 +191,8 @@ class PythonClient:
             for repo, kind, revision, wanted in (
                     (MODEL, None, None, world.expected), (MODEL, None, "v1.0", world.tag_expected),
                     (MODEL, None, "refs/pr/1", world.pr_expected),
-                    (OLD_NAME, None, None, world.expected), (BARE, None, None, world.small_expected),
+                    (OLD_NAME, None, None, world.expected),
+                    (BARE, None, None, world.small_expected),
                     (DATA, "dataset", None, world.data_expected),
                     (SPACE, "space", None, world.space_expected)):
                 if state in ("warm", "stale") and repo != MODEL:
@@ -205,7 +206,8 @@ class PythonClient:
             self.assertEqual(self.drive(endpoint, "files", MODEL, files=list(self.world.files)),
                              self.world.expected)
             with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-                self.run_client([self.command(), "download", MODEL, "--local-dir", folder], endpoint)
+                self.run_client([self.command(), "download", MODEL, "--local-dir", folder],
+                                endpoint)
                 got = {path: digest[7:] for path, digest in tree(folder).items()
                        if not path.startswith(".cache")}
             self.assertEqual(got, self.world.expected)

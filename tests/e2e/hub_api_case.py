@@ -103,7 +103,8 @@ class HubApiCase(EndToEnd):
 
     def ask(self, method, path, headers=None, body=None, wb=None, timeout=60):
         """An Answer that keeps the rules for all answers."""
-        answer = Answer(*(wb or self.wb).request(method, self.PREFIX + path, headers, body, timeout))
+        wb = wb or self.wb
+        answer = Answer(*wb.request(method, self.PREFIX + path, headers, body, timeout))
         self.keeps_rules(method, path, answer)
         return answer
 
@@ -210,5 +211,5 @@ class HubApiCase(EndToEnd):
 
 
 __all__ = ["Answer", "File", "HEX40", "HEX64", "HubApiCase", "LIMITS", "OTHER_TOKEN", "Sparse",
-           "StandInHub", "TOKEN", "Truth", "Weighbridge", "World", "bearer", "end_hub", "end_server",
-           "git_blob_id", "send", "upstream"]
+           "StandInHub", "TOKEN", "Truth", "Weighbridge", "World", "bearer", "end_hub",
+           "end_server", "git_blob_id", "send", "upstream"]

@@ -302,7 +302,8 @@ class Root(Compared):
 
     def test_auth_check_and_optional_things(self):
         self.same_json("GET", f"/api/models/{MODEL}/auth-check")
-        for path in ("/api/agent-harnesses", "/api/telemetry/x", "/api/nonsense", "/api/models/a/b/c",
+        for path in ("/api/agent-harnesses", "/api/telemetry/x", "/api/nonsense",
+                     "/api/models/a/b/c",
                      f"/api/models/{MODEL}/xet-read-token/main",
                      f"/api/models/{MODEL}/xet-read-token/{self.commit}",
                      f"/api/models/{MODEL}/nothing"):
@@ -316,7 +317,8 @@ class Root(Compared):
 
     def test_what_is_not_there(self):
         for path in ("/nobody/nothing/resolve/main/config.json", "/api/models/nobody/nothing",
-                     "/api/models/nobody/nothing/tree/main?recursive=true", "/nobody/resolve/main/x",
+                     "/api/models/nobody/nothing/tree/main?recursive=true",
+                     "/nobody/resolve/main/x",
                      "/api/models/nobody/nothing/revision/main", "/api/models/nobody/nothing/refs",
                      "/datasets/nobody/nothing/resolve/main/x", "/api/datasets/nobody/nothing",
                      f"/{DATA}/resolve/main/README.md", f"/api/models/{DATA}"):
@@ -364,7 +366,8 @@ class Root(Compared):
     def test_hostile_paths(self):
         for path in (f"/{MODEL}/resolve/main/../../../etc/passwd",
                      f"/{MODEL}/resolve/main/%2e%2e/%2e%2e/x", f"/{MODEL}/resolve/main/a%00b",
-                     f"/{MODEL}/resolve/main/%zz", f"/{MODEL}/resolve/main/", f"/{MODEL}/resolve/main",
+                     f"/{MODEL}/resolve/main/%zz", f"/{MODEL}/resolve/main/",
+                     f"/{MODEL}/resolve/main",
                      f"/{MODEL}/resolve/", f"/{MODEL}/resolve//config.json",
                      f"/{MODEL}/resolve/main//config.json", f"/{MODEL}/resolve/main/a%0d%0aX:y",
                      f"/{MODEL}/resolve/%2e%2e/config.json", f"/{MODEL}/resolve/main/\xff".replace(
@@ -386,9 +389,11 @@ class Root(Compared):
 
     def test_other_methods(self):
         for method, path in (("POST", f"/{MODEL}/resolve/main/config.json"),
-                             ("PUT", f"/api/models/{MODEL}"), ("DELETE", f"/{MODEL}/resolve/main/x"),
+                             ("PUT", f"/api/models/{MODEL}"),
+                             ("DELETE", f"/{MODEL}/resolve/main/x"),
                              ("POST", f"/api/models/{MODEL}/commit/main"),
-                             ("POST", "/api/repos/create"), ("GET", f"/api/models/{MODEL}/paths-info/main")):
+                             ("POST", "/api/repos/create"),
+                             ("GET", f"/api/models/{MODEL}/paths-info/main")):
             with self.subTest(method=method, path=path):
                 answer = self.ask(method, path, body=b"{}")
                 self.assertIn(answer.status, (403, 404, 405))

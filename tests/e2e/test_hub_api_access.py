@@ -1,4 +1,4 @@
-"""What may be had of a Hub, by whom: policies, the server's own tokens, and those of its callers."""
+"""What may be had of a Hub, by whom: policies, the server's own tokens, those of its callers."""
 
 import base64
 import json
@@ -80,7 +80,7 @@ class Policies(HubApiCase):
         for path in questions("Org/Model"):
             if "main" in path:
                 with self.subTest(path=path):
-                    self.refused(self.get(path), 403, says=r"policies\[0\].*commit|commit.*policies")
+                    self.refused(self.get(path), 403, says=r"policies\[0\].*commit")
                 pinned = self.get(path.replace("main", self.commit))
                 self.assertEqual(pinned.status, 200, pinned.body)
         self.assertEqual(self.by_registry()[0], 403)
@@ -379,7 +379,8 @@ class Forwarded(HubApiCase):
         status, _, body = self.wb.blob("hf/org/private", digest, bearer(TOKEN))
         self.assertEqual((status, body), (200, WEIGHTS))
         basic = base64.b64encode(f"user:{OTHER_TOKEN}".encode()).decode()
-        for authorization in (None, f"Bearer {OTHER_TOKEN}", f"Basic {basic}", f"Bearer {STRANGER}"):
+        for authorization in (None, f"Bearer {OTHER_TOKEN}", f"Basic {basic}",
+                              f"Bearer {STRANGER}"):
             with self.subTest(authorization=authorization):
                 self.assertIn(manifest(authorization)[0], (401, 403, 404))
                 status, _, body = self.wb.blob(

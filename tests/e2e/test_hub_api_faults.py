@@ -1,6 +1,6 @@
 """Each switch of the stand-in Hub, with the newest and the oldest client of Python: a download by
-the Hub's own API ends with the right files, or with an error that names the cause. The clients check
-a file's length and nothing else: whatever the Hub does, none has a complete wrong file.
+the Hub's own API ends with the right files, or with an error that names the cause. The clients
+check a file's length and nothing else: whatever the Hub does, none has a complete wrong file.
 
 The tests are made from the table FAULTS: test_cdn_cut_once, and so on."""
 
@@ -140,7 +140,8 @@ FAULTS = [
     *(hub("resolve_location", "location|scheme|file:|ftp:|redirect", label=f"resolve_location_{n}",
           url=url, **WHERE) for n, url in (("file", "file:///etc/passwd"),
                                            ("ftp", "ftp://127.0.0.1/x"))),
-    hub("resolve_location", "connect|refused", label="resolve_location_nobody", url=NOBODY, **WHERE),
+    hub("resolve_location", "connect|refused", label="resolve_location_nobody", url=NOBODY,
+        **WHERE),
     hub("redirect_loop", "redirect", **WHERE),
 ]
 

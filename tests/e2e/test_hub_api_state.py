@@ -117,7 +117,8 @@ class Pinned(Own):
         for path in ("/Org/Model/resolve/main/generation_config.json",
                      f"/Org/Model/resolve/{self.commit}/chat_template.jinja",
                      "/api/models/Org/Model/tree/main/additional_chat_templates",
-                     "/nobody/nothing/resolve/main/config.json", "/api/models/Org/Model/revision/no",
+                     "/nobody/nothing/resolve/main/config.json",
+                     "/api/models/Org/Model/revision/no",
                      "/Org/Model/resolve/no/config.json", "/api/models/nobody/nothing"):
             with self.subTest(path=path):
                 before = self.get(path)
@@ -465,8 +466,8 @@ class Chained(Own):
 
 
 class Huge(Own):
-    """Sparse files: nobody has the room for real ones. Their hashes are made up, so that they cannot
-    be had whole."""
+    """Sparse files: nobody has the room for real ones. Their hashes are made up, so that they
+    cannot be had whole."""
 
     URL = "/Org/Huge/resolve/main/huge.safetensors"
 
