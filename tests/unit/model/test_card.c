@@ -69,12 +69,15 @@ Test(card, wrong)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"---\nlicense: mit\n", "no end"},
-        {"---\n- license\n---\n", "no YAML mapping"},
-        {"---\njust text\n---\n", "no YAML mapping"},
+        {"---\nlicense: mit\n", "at byte 4 has no end"},
+        {"---\n\n- license\n---\n", "no YAML mapping at byte 5"},
+        {"---\n  just text\n---\n", "no YAML mapping at byte 6"},
+        {"---\n\n---\n", "no YAML mapping at byte 4"},
         {"---\nlicense: [mit\n---\n", "no YAML"},
-        {"---\n\tlicense: mit\n---\n", "no YAML"},
-        {"---\nlicense: \xff\n---\n", "not UTF-8"},
+        {"---\n\tlicense: mit\n---\n", "no YAML at byte 4"},
+        /* an accent, a BOM, CRLF: libyaml counts characters */
+        {"\xef\xbb\xbf---\r\na: \xc3\xa9\xe2\x82\xac\r\nb: }\r\n---\n", "no YAML at byte 21"},
+        {"---\nlicense: \xff\n---\n", "not UTF-8 at byte 13"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cr_assert_eq(read_text(cases[i].text), -1, "%zu", i);
@@ -95,7 +98,8 @@ Test(card, depth)
             n += (size_t)sprintf(text + n, "%s", nodes[i]);
         strcpy(text + n, "\n---\n");
         cr_assert_eq(read_text(text), -1, "%s", nodes[i]);
-        cr_assert_not_null(strstr(err.text, "nested over 100 deep"), "%s: %s", nodes[i], err.text);
+        cr_assert_not_null(strstr(err.text, "nested over 100 deep at byte "), "%s: %s", nodes[i],
+                           err.text);
         cr_assert_eq(card.licenses.n, 0);
     }
 }
