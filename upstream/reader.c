@@ -477,7 +477,8 @@ static int join_small(struct reader *r, const struct config_upstream *c,
         return -1;
     r->kind = started ? READER_FILL : READER_JOIN;
     r->size = r->end = file->size;
-    return small_wait(r->small, 0, caller_deadline(START_SOON_MS), &have, err) < 0 ? -1 : 0;
+    int rc = small_wait(r->small, 0, caller_deadline(START_SOON_MS), &have, err);
+    return rc < 0 || (rc == 0 && small_is_refused(r->small, err)) ? -1 : 0;
 }
 
 /* Whether it came before. */

@@ -59,10 +59,11 @@ struct small {
     unsigned refs;
     enum small_state state;
     struct lending *lending; /* set once, by the fetch */
-    uint64_t have;       /* only grows; what is below it in the buffer does not change any more */
-    unsigned char *data; /* the fetch writes behind `have` without the lock */
-    struct blob *blob;   /* instead of data, once it is kept */
-    struct error error;  /* FAILED: why; DONE: why it could not be kept, if it could not */
+    uint64_t have;        /* only grows; what is below it in the buffer does not change any more */
+    unsigned char *data;  /* the fetch writes behind `have` without the lock */
+    struct blob *blob;    /* instead of data, once it is kept */
+    struct error error;   /* FAILED: why; DONE: why it could not be kept, if it could not */
+    struct error refused; /* RUNNING: why nothing comes at the moment; its code NONE: it may */
 };
 
 static const char *prefix_of(const struct small *x)
@@ -160,6 +161,13 @@ static void publish(struct small *x)
     pthread_mutex_unlock(&x->lock);
 }
 
+static void note_refusal(struct small *x, const struct error *why)
+{
+    pthread_mutex_lock(&x->lock);
+    x->refused = *why;
+    pthread_mutex_unlock(&x->lock);
+}
+
 /* What is below `have` may have gone out. */
 static int on_data(void *ctx, const void *data, size_t len, struct error *err)
 {
@@ -176,6 +184,8 @@ static int on_data(void *ctx, const void *data, size_t len, struct error *err)
                        "%s at %.12s: after a broken connection other bytes came than before",
                        x->path, x->commit);
     memcpy(x->data + x->at + same, (const char *)data + same, len - same);
+    if (x->at == 0)
+        note_refusal(x, &ERROR_INIT);
     x->at += len;
     x->received += len;
     publish(x);
@@ -217,6 +227,7 @@ static int receive(struct small *x, struct error *err)
             *err = why;
             return -1;
         }
+        note_refusal(x, &why);
         if (http_pool_backoff(pool, attempt, why.retry_after, &x->cancel, err) < 0)
             return -1;
     }
@@ -559,6 +570,18 @@ int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *r
     }
     pthread_mutex_unlock(&x->lock);
     return rc;
+}
+
+bool small_is_refused(struct small *x, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    bool is = x->state == SMALL_RUNNING && x->refused.code != ERR_NONE;
+    if (is && err)
+        *err = x->refused;
+    pthread_mutex_unlock(&x->lock);
+    if (is && err)
+        upstream_blame(err, prefix_of(x));
+    return is;
 }
 
 int small_wait_kept(struct small *x, uint64_t deadline_ms, struct error *err)

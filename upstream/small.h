@@ -60,6 +60,9 @@ void small_unref(struct small *x); /* NULL is fine */
  * *ret_have, 0, or -1 with the fetch's error. */
 int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *ret_have,
                struct error *err);
+/* Whether the last thing that the Hub had to say was a failure: it may end well still, and who has
+ * not begun to answer a client had better say why it takes so long. */
+bool small_is_refused(struct small *x, struct error *err);
 /* Sleeps until it has ended: 1 it is right and kept, 0 at the deadline, -1; also when it could not
  * be kept, for the reason given. */
 int small_wait_kept(struct small *x, uint64_t deadline_ms, struct error *err);

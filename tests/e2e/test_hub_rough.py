@@ -223,6 +223,16 @@ class Clocks(Rough):
         self.assertRegex(answer.headers["Warning"], "revalidate_timeout")
         self.begins_in_time(self.url("w.safetensors"), (200,))
 
+    def test_a_small_file_that_is_refused_for_longer(self):
+        """The client is told to come again, and why: the answer would most likely be cut short."""
+        self.begin(retries=8)
+        self.head(self.url("text.txt"))
+        self.hub.fault("hub_status", status=503, retry_after=2, kind="small")
+        answer = self.begins_in_time(self.url("text.txt"), (429,))
+        self.assertRegex(answer.headers["X-Error-Message"], "answered 503|not asked for")
+        self.hub.clear_faults()
+        self.until("it comes", lambda: self.take(self.url("text.txt"))[1] == TEXT, 30)
+
     def test_many_small_files_that_do_not_come(self):
         """More than are fetched at once: the rest is told to come again."""
         names = [f"f{i}.json" for i in range(160)]
