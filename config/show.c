@@ -79,15 +79,19 @@ static void put_strings(struct strbuf *to, const struct config_strings *list)
     strbuf_putc(to, ']');
 }
 
+static void put_pair(struct strbuf *to, bool first, const char *key, const char *value)
+{
+    strbuf_puts(to, first ? "" : ", ");
+    json_put_string(to, key);
+    strbuf_puts(to, ": ");
+    json_put_string(to, value);
+}
+
 static void put_aliases(struct strbuf *to, const struct config_upstream *u)
 {
     strbuf_putc(to, '{');
-    for (size_t i = 0; i < u->n_aliases; i++) {
-        strbuf_puts(to, i ? ", " : "");
-        json_put_string(to, u->aliases[i].name);
-        strbuf_puts(to, ": ");
-        json_put_string(to, u->aliases[i].id);
-    }
+    for (size_t i = 0; i < u->n_aliases; i++)
+        put_pair(to, i == 0, u->aliases[i].name, u->aliases[i].id);
     strbuf_putc(to, '}');
 }
 
@@ -95,12 +99,8 @@ static void put_aliases(struct strbuf *to, const struct config_upstream *u)
 static void put_tokens(struct strbuf *to, const struct config_upstream *u)
 {
     strbuf_putc(to, '{');
-    for (size_t i = 0; i < u->n_token_files; i++) {
-        strbuf_puts(to, i ? ", " : "");
-        json_put_string(to, u->token_files[i].repositories);
-        strbuf_puts(to, ": ");
-        json_put_string(to, u->token_files[i].file);
-    }
+    for (size_t i = 0; i < u->n_token_files; i++)
+        put_pair(to, i == 0, u->token_files[i].repositories, u->token_files[i].file);
     strbuf_putc(to, '}');
 }
 

@@ -1,30 +1,8 @@
 /* What policies let through, and what they say when they do not. */
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "config/config.h"
+#include "config_text.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define OTHER "89abcdef0123456789abcdef0123456701234567"
-
-static struct config *parse(const char *text)
-{
-    struct config *c = NULL;
-    struct error err = ERROR_INIT;
-    cr_assert_eq(config_parse_text("f.json", text, strlen(text), &c, &err), 0, "%s: %s", text,
-                 err.text);
-    return c;
-}
-
-static void refused(const char *text, const char *want)
-{
-    struct config *c = NULL;
-    struct error err = ERROR_INIT;
-    cr_assert_lt(config_parse_text("f.json", text, strlen(text), &c, &err), 0, "accepted: %s",
-                 text);
-    cr_assert_eq(err.code, ERR_INVALID);
-    cr_assert(strstr(err.text, want), "%s\n  gives  %s\n  wanted %s", text, err.text, want);
-}
 
 Test(policy, values)
 {

@@ -1,30 +1,6 @@
 /* Files: what is taken, what is refused, and with which words. */
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "config/config.h"
+#include "config_text.h"
 #include "config/config_private.h"
-
-static struct config *parse(const char *text)
-{
-    struct config *c = NULL;
-    struct error err = ERROR_INIT;
-    cr_assert_eq(config_parse_text("f.json", text, strlen(text), &c, &err), 0, "%s: %s", text,
-                 err.text);
-    return c;
-}
-
-static void refused(const char *text, const char *want)
-{
-    struct config *c = NULL;
-    struct error err = ERROR_INIT;
-    cr_assert_lt(config_parse_text("f.json", text, strlen(text), &c, &err), 0, "accepted: %s",
-                 text);
-    cr_assert_null(c);
-    cr_assert_eq(err.code, ERR_INVALID);
-    cr_assert(strstr(err.text, want), "%s\n  gives  %s\n  wanted %s", text, err.text, want);
-    cr_assert_not(strchr(err.text, '\n'));
-}
 
 Test(values, defaults)
 {
