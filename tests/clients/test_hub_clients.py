@@ -96,8 +96,8 @@ class HubClients(EndToEnd):
             raise unittest.SkipTest(("unreachable: " if error.offline else "")
                                     + f"{' '.join(names) or install.__name__}: {error}") from error
 
-    def serve(self, data=None, **settings):
-        wb = self.make_weighbridge(data=data, config={"upstreams": [{
+    def serve(self, data=None, policies=(), **settings):
+        wb = self.make_weighbridge(data=data, config={"policies": policies, "upstreams": [{
             "prefix": "hf", "kind": "huggingface", "url": self.hub.url, "negative_ttl": "1h",
             "connect_timeout": "2s", "stall_timeout": "5s", **settings}]})
         if self.namespace:
@@ -244,6 +244,22 @@ class PythonClient:
                 "paths": {path: commit.files[path].etag for path in asked[:3]},
                 "missing": False, "no_revision": False, "no_repo": False, "commits": 2})
         self.in_each_state(check, ("cold", "warm"))
+
+    def test_rules(self):
+        """A branch or tag that a policy allows by name is asked for by its commit, too."""
+        for rule, revision, wanted in (
+                ({"revisions": ["v1.0"]}, "v1.0", self.world.tag_expected),
+                ({"revisions": ["main"]}, None, self.world.expected),
+                ({"pinned_only": True}, self.world.repo.branches["main"], self.world.expected)):
+            wb = self.serve(policies=[{"repositories": "hf/**", **rule}])
+            with self.subTest(rule=rule):
+                self.assertEqual(self.drive(self.endpoint(wb), "snapshot", MODEL,
+                                            revision=revision), wanted)
+                said = self.drive(self.endpoint(wb), "errors", "x", cases={
+                    "pr": (MODEL, "refs/pr/1", "config.json")})
+                self.assertIn("HfHubHTTPError", said["pr"])
+            wb.stop()
+        self.nobody_came_round()
 
     def test_errors(self):
         wb = self.serve()
