@@ -1,7 +1,6 @@
 /* Threads that serve, look up and forget the same commits of a Hub, for a few seconds. Whatever one
  * of them reads is whole, and at the end the collector takes what nobody keeps and nothing else.
  * Also run under ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "storage/hub.h"
 #include "storage/store.h"
 
@@ -22,17 +22,7 @@ static struct store *store;
 static uint64_t deadline;
 static char commits[COMMITS][41];
 static struct digest blobs[COMMITS][FILES];
-static _Atomic unsigned long turns, bad;
-
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            atomic_fetch_add(&bad, 1);                                                             \
-        }                                                                                          \
-    } while (0)
+static _Atomic unsigned long turns;
 
 static void serve(unsigned c, unsigned x)
 {
@@ -141,12 +131,6 @@ static void check_after(void)
     CHECK(gc.blobs_removed == (uint64_t)COMMITS * FILES, "%zu", (size_t)gc.blobs_removed);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 int main(void)
 {
     char dir[] = "/tmp/wb-stress-XXXXXX";
@@ -172,7 +156,7 @@ int main(void)
         pthread_join(threads[i], NULL);
     check_after();
     store_close(store);
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(dir);
     printf("stress_hub: %lu turns, %lu wrong\n", turns, bad);
     return bad ? 1 : 0;
 }

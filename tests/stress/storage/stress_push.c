@@ -2,7 +2,6 @@
  * for a few seconds. Whatever they do to each other, a manifest that is there has its links (rule
  * 3) and a push that saw its blobs does not lose them; the collector's rules are checked at the
  * end. Also run under ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "storage/store.h"
 
 #define CLIENTS 8
@@ -23,17 +23,7 @@
 
 static struct store *store;
 static uint64_t deadline;
-static _Atomic unsigned long pushes, removals, mounts, reads, bad;
-
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            atomic_fetch_add(&bad, 1);                                                             \
-        }                                                                                          \
-    } while (0)
+static _Atomic unsigned long pushes, removals, mounts, reads;
 
 static const char *const repositories[REPOSITORIES] = {"team/a", "team/a/b", "team/c"};
 
@@ -264,12 +254,6 @@ static void check_end(void)
           "something is left");
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 int main(void)
 {
     const char *seconds = getenv("WB_STRESS_SECONDS"), *tmp = getenv("TMPDIR");
@@ -297,7 +281,7 @@ int main(void)
         pthread_join(threads[i], NULL);
     check_end();
     store_close(store);
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(dir);
     printf("%lu pushes, %lu removals, %lu mounts, %lu reads, %lu bad\n", atomic_load(&pushes),
            atomic_load(&removals), atomic_load(&mounts), atomic_load(&reads), atomic_load(&bad));
     bool idle = !atomic_load(&pushes) || !atomic_load(&removals);

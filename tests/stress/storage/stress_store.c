@@ -1,7 +1,6 @@
 /* Eight threads read what four write, commit, import and remove, for a few seconds. Every answer
  * that a reader gets must be whole and right, whatever the writers do meanwhile. Also run under
  * ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "storage/store.h"
 
 #define READERS 8
@@ -20,17 +20,7 @@
 
 static struct store *store;
 static uint64_t deadline;
-static _Atomic unsigned long reads, writes, bad;
-
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            atomic_fetch_add(&bad, 1);                                                             \
-        }                                                                                          \
-    } while (0)
+static _Atomic unsigned long reads, writes;
 
 /* What item i of writer w consists of. */
 static void blob_bytes(unsigned w, unsigned i, unsigned char *buf)
@@ -256,12 +246,6 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 static void prepare(void)
 {
     unsigned char *bytes = malloc(BLOB_SIZE);
@@ -321,7 +305,7 @@ int main(void)
     for (unsigned i = 0; i < READERS + WRITERS; i++)
         pthread_join(threads[i], NULL);
     check_after(&options);
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(dir);
     printf("stress_store: %lu reads, %lu writes, %lu wrong\n", reads, writes, bad);
     return bad ? 1 : 0;
 }

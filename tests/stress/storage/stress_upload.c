@@ -3,7 +3,6 @@
  * be there and right at once; every failure must be one that the contract knows. Also run under
  * ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "check.h"
 #include "storage/store.h"
 
 #define CLIENTS 10
@@ -25,17 +25,7 @@
 
 static struct store *store;
 static uint64_t deadline;
-static _Atomic unsigned long commits, pieces, takeovers, bad;
-
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            atomic_fetch_add(&bad, 1);                                                             \
-        }                                                                                          \
-    } while (0)
+static _Atomic unsigned long commits, pieces, takeovers;
 
 static struct {
     unsigned char bytes[SIZE];
@@ -250,12 +240,6 @@ static void *client_main(void *arg)
     return NULL;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 /* As many sessions as may be, that nobody has touched for an hour: each begin has to make room. */
 static int abandon_some(struct store_options *options, struct error *err)
 {
@@ -327,7 +311,7 @@ int main(void)
     for (unsigned i = 0; i < CLIENTS; i++)
         pthread_join(threads[i], NULL);
     check_after(&options);
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(dir);
     printf("stress_upload: %lu pieces, %lu commits, %lu taken over, %lu wrong\n", pieces, commits,
            takeovers, bad);
     return bad ? 1 : 0;

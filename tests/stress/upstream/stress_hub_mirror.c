@@ -1,17 +1,10 @@
 /* The mirror of a Hub whose branches move while many clients ask for everything at once, and that
  * fails now and then: whatever a client is told belongs to the commit that it is told, and that one
  * is one that the branch has had. A plain program, so that it also runs under ThreadSanitizer. */
-#include <arpa/inet.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "loopback.h"
 #include "upstream/hub_mirror_private.h"
 
 #define REPOSITORIES 6u
@@ -19,20 +12,9 @@
 #define ROUNDS 60u
 #define MOVES_EVERY 7u /* infos and HEADs of a repository */
 
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fprintf(stderr, "\n");                                                                 \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
 /* ---- the Hub: a commit's digits say which repository's and the how manyeth it is ------------- */
 
-static int listener;
-static uint16_t port;
+static struct loopback server;
 static atomic_uint requests, asked_of[REPOSITORIES];
 
 static void commit_of(unsigned repository, unsigned n, char to[static 41])
@@ -132,18 +114,8 @@ static void put_answer(struct strbuf *to, const char *request)
 static void *serve(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    for (;;) {
-        char request[4096];
-        size_t have = 0;
-        while (have < sizeof(request) - 1 && !(have >= 4 && strstr(request, "\r\n\r\n"))) {
-            ssize_t n = recv(fd, request + have, sizeof(request) - 1 - have, 0);
-            if (n <= 0) {
-                close(fd);
-                return NULL;
-            }
-            have += (size_t)n;
-            request[have] = '\0';
-        }
+    char request[4096];
+    while (loopback_head(fd, request, sizeof(request))) {
         _cleanup_strbuf_ struct strbuf to = STRBUF_INIT;
         put_answer(&to, request);
         if (send(fd, to.data, to.len, MSG_NOSIGNAL) != (ssize_t)to.len)
@@ -151,31 +123,6 @@ static void *serve(void *arg)
     }
     close(fd);
     return NULL;
-}
-
-static void *accept_all(void *arg)
-{
-    (void)arg;
-    for (;;) {
-        int fd = accept(listener, NULL, NULL);
-        pthread_t thread;
-        if (fd < 0)
-            return NULL;
-        CHECK(pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd) == 0, "no thread");
-        pthread_detach(thread);
-    }
-}
-
-static void start_hub(pthread_t *thread)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&a, sizeof(a)) == 0 &&
-              listen(listener, 128) == 0 && getsockname(listener, (struct sockaddr *)&a, &len) == 0,
-          "no listener");
-    port = ntohs(a.sin_port);
-    CHECK(pthread_create(thread, NULL, accept_all, NULL) == 0, "no thread");
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -267,10 +214,10 @@ int main(void)
     struct store *store;
     struct hub *hub;
     struct error err = ERROR_INIT;
-    pthread_t hub_thread, threads[CLIENTS];
+    pthread_t threads[CLIENTS];
     CHECK(mkdtemp(dir), "no directory");
-    start_hub(&hub_thread);
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
+    loopback_start(&server, serve);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u", server.port);
     struct store_options so = {.dir = dir};
     struct config_upstream c = {.prefix = (char *)"hf",
                                 .url = url,
@@ -292,11 +239,7 @@ int main(void)
     hub_mirror_free(mirror);
     hub_free(hub);
     store_close(store);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(hub_thread, NULL);
-    close(listener);
-    char command[100];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    CHECK(system(command) == 0, "%s is left", dir);
+    loopback_stop(&server);
+    remove_folder(dir);
     return 0;
 }

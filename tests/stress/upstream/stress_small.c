@@ -1,16 +1,9 @@
 /* Small files under load: many readers on few files, from a Hub that cuts, flips a byte, refuses,
  * and heals. No reader may ever complete wrong bytes; in the end every file is held. A plain
  * program, so that it also runs under ThreadSanitizer. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "loopback.h"
 #include "upstream/small.h"
 
 #define FILES 12u
@@ -18,16 +11,6 @@
 #define ROUNDS 40u
 #define SIZE_MAX_OF_FILE 150000u
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
-
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fprintf(stderr, "\n");                                                                 \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
 
 static const unsigned sizes[FILES / 2] = {1, 100, 65536, 65537, 40000, SIZE_MAX_OF_FILE};
 
@@ -43,22 +26,9 @@ static char byte_at(unsigned file, unsigned offset)
 
 /* ---- the Hub ------------------------------------------------------------------------------- */
 
-static int listener;
-static uint16_t port;
+static struct loopback server;
 static atomic_uint requests;
 static atomic_bool healed;
-
-static bool send_all(int fd, const char *p, size_t len)
-{
-    while (len) {
-        ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        p += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
 
 /* Every second answer is bad in its own way until it heals. */
 static bool answer(int fd, unsigned file)
@@ -85,49 +55,14 @@ static bool answer(int fd, unsigned file)
 static void *serve(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    for (;;) {
-        char request[4096];
-        size_t have = 0;
-        while (have < sizeof(request) - 1 && !(have >= 4 && strstr(request, "\r\n\r\n"))) {
-            ssize_t n = recv(fd, request + have, sizeof(request) - 1 - have, 0);
-            if (n <= 0) {
-                close(fd);
-                return NULL;
-            }
-            have += (size_t)n;
-            request[have] = '\0';
-        }
+    char request[4096];
+    while (loopback_head(fd, request, sizeof(request))) {
         const char *name = strstr(request, COMMIT "/f");
         if (!name || !answer(fd, (unsigned)strtoul(name + strlen(COMMIT "/f"), NULL, 10)))
             break;
     }
     close(fd);
     return NULL;
-}
-
-static void *accept_all(void *arg)
-{
-    (void)arg;
-    for (;;) {
-        int fd = accept(listener, NULL, NULL);
-        pthread_t thread;
-        if (fd < 0)
-            return NULL;
-        CHECK(pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd) == 0, "no thread");
-        pthread_detach(thread);
-    }
-}
-
-static void start_hub(pthread_t *thread)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&a, sizeof(a)) == 0 &&
-              listen(listener, 128) == 0 && getsockname(listener, (struct sockaddr *)&a, &len) == 0,
-          "no listener");
-    port = ntohs(a.sin_port);
-    CHECK(pthread_create(thread, NULL, accept_all, NULL) == 0, "no thread");
 }
 
 /* ---- readers ------------------------------------------------------------------------------- */
@@ -201,10 +136,10 @@ int main(void)
     char dir[] = "/tmp/stress-small-XXXXXX", url[64];
     struct store *store;
     struct error err = ERROR_INIT;
-    pthread_t hub_thread, threads[READERS];
+    pthread_t threads[READERS];
     CHECK(mkdtemp(dir), "no directory");
-    start_hub(&hub_thread);
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
+    loopback_start(&server, serve);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u", server.port);
     struct store_options so = {.dir = dir};
     struct config_upstream c = {.prefix = (char *)"hf",
                                 .url = url,
@@ -236,11 +171,7 @@ int main(void)
     smalls_free(smalls);
     hub_free(hub);
     store_close(store);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(hub_thread, NULL);
-    close(listener);
-    char command[100];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    CHECK(system(command) == 0, "%s is left", dir);
+    loopback_stop(&server);
+    remove_folder(dir);
     return 0;
 }

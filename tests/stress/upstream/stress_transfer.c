@@ -1,19 +1,12 @@
 /* Transfers under load: many readers on few digests, from a server that cuts, flips a byte, ignores
  * ranges, and heals. No reader may ever complete wrong bytes; in the end every digest is held.
  * A plain program, so that it also runs under ThreadSanitizer. */
-#include <arpa/inet.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "loopback.h"
 #include "base/fs.h"
 #include "upstream/transfer.h"
 
@@ -29,16 +22,6 @@ static uint64_t size_of(unsigned object)
     return kinds[object % KINDS] + (object % KINDS > 1 ? object / KINDS : 0);
 }
 
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                             \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fprintf(stderr, "\n");                                                                 \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
 static unsigned char byte_at(unsigned object, uint64_t offset)
 {
     uint64_t v = (offset + 1) * 0x9e3779b97f4a7c15ull + object * 0x1000193u;
@@ -47,23 +30,9 @@ static unsigned char byte_at(unsigned object, uint64_t offset)
 
 /* ---- the upstream ------------------------------------------------------------------------- */
 
-static int listener;
-static uint16_t port;
+static struct loopback server;
 static atomic_uint requests;
 static atomic_bool healed;
-
-static bool send_all(int fd, const void *data, size_t len)
-{
-    const char *p = data;
-    while (len) {
-        ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        p += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
 
 /* Every third answer is bad in its own way until the upstream heals. */
 static void answer(int fd, unsigned object, uint64_t first, uint64_t last, bool ranged)
@@ -117,15 +86,7 @@ static void *serve_one(void *arg)
 {
     int fd = (int)(intptr_t)arg;
     char request[4096];
-    size_t n = 0;
-    while (n < sizeof(request) - 1) {
-        ssize_t got = recv(fd, request + n, sizeof(request) - 1 - n, 0);
-        if (got <= 0)
-            break;
-        n += (size_t)got;
-        request[n] = '\0';
-        if (!strstr(request, "\r\n\r\n"))
-            continue;
+    if (loopback_head(fd, request, sizeof(request))) {
         unsigned object = (unsigned)strtoul(request + strlen("GET /"), NULL, 10);
         const char *range = strcasestr(request, "\r\nRange: bytes=");
         CHECK(object < OBJECTS, "%s", request);
@@ -140,36 +101,9 @@ static void *serve_one(void *arg)
             last = last < size ? last : size - 1;
         }
         answer(fd, object, first, last, range != NULL);
-        break;
     }
     close(fd);
     return NULL;
-}
-
-static void *serve(void *arg)
-{
-    (void)arg;
-    for (;;) {
-        int fd = accept(listener, NULL, NULL);
-        if (fd < 0)
-            return NULL;
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0, "thread");
-        pthread_detach(thread);
-    }
-}
-
-static void start_upstream(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    pthread_t thread;
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (struct sockaddr *)&a, len) == 0 && listen(listener, 256) == 0, "listen");
-    getsockname(listener, (struct sockaddr *)&a, &len);
-    port = ntohs(a.sin_port);
-    CHECK(pthread_create(&thread, NULL, serve, NULL) == 0, "thread");
-    pthread_detach(thread);
 }
 
 /* ---- the readers -------------------------------------------------------------------------- */
@@ -183,7 +117,7 @@ static atomic_uint completed, cut;
 static int locate(void *ctx, struct http_location *ret, struct error *err)
 {
     char url[100];
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u/%u", port, (unsigned)(uintptr_t)ctx);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/%u", server.port, (unsigned)(uintptr_t)ctx);
     ret->url = strdup(url);
     ret->bearer = NULL;
     return ret->url ? 0 : err_set(err, ERR_NOMEM, "out of memory");
@@ -342,7 +276,7 @@ int main(void)
     struct store_options so = {.dir = dir, .free_floor_percent = 0};
     struct transfers_options to = {.max_running = 4, .finish_abandoned = false};
     struct http_options ho = {.max_connections = 8, .connect_timeout_s = 5, .stall_timeout_s = 20};
-    start_upstream();
+    loopback_start(&server, serve_one);
     make_digests();
     CHECK(store_open(&so, &store, &err) == 0, "%s", err.text);
     CHECK(http_pool_new(&ho, &pool, &err) == 0, "%s", err.text);
@@ -376,8 +310,7 @@ int main(void)
     transfers_free(transfers);
     http_pool_free(pool);
     store_close(store);
-    shutdown(listener, SHUT_RDWR);
-    char command[100];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    return system(command) != 0;
+    loopback_stop(&server);
+    remove_folder(dir);
+    return 0;
 }
