@@ -35,6 +35,8 @@ bool hub_reply_put(struct request *q, struct MHD_Response *r, const struct hub_a
 /* Takes the JSON text's memory over, also on failure. total: X-Total-Count, 0 = none. */
 enum MHD_Result hub_reply_json(struct request *q, const struct hub_at *at, struct strbuf *text,
                                uint64_t total);
+/* The same of one that others may be sent as well; takes the reference over. */
+enum MHD_Result hub_reply_text(struct request *q, const struct hub_at *at, struct hub_text *text);
 /* An error in the Hub's shape; at: may be NULL. reply_error() does this for requests with q->hub.
  */
 enum MHD_Result hub_reply_error(struct request *q, const struct hub_at *at,

@@ -30,12 +30,10 @@ bool hub_reply_put(struct request *q, struct MHD_Response *r, const struct hub_a
     return ok && reply_put_warning(r, at->warning);
 }
 
-enum MHD_Result hub_reply_json(struct request *q, const struct hub_at *at, struct strbuf *text,
-                               uint64_t total)
+static enum MHD_Result send_json(struct request *q, const struct hub_at *at, struct MHD_Response *r,
+                                 uint64_t n, uint64_t total)
 {
     char number[24];
-    uint64_t n = text->len;
-    struct MHD_Response *r = reply_from_text(text);
     snprintf(number, sizeof(number), "%" PRIu64, total);
     if (r && (!hub_reply_put(q, r, at) ||
               !reply_put(r, "Content-Type", "application/json; charset=utf-8") ||
@@ -46,6 +44,29 @@ enum MHD_Result hub_reply_json(struct request *q, const struct hub_at *at, struc
     }
     q->body_length = q->is_head ? 0 : n;
     return reply(q, 200, r);
+}
+
+enum MHD_Result hub_reply_json(struct request *q, const struct hub_at *at, struct strbuf *text,
+                               uint64_t total)
+{
+    uint64_t n = text->len;
+    return send_json(q, at, reply_from_text(text), n, total);
+}
+
+static void free_text(void *cls)
+{
+    hub_text_unref(cls);
+}
+
+enum MHD_Result hub_reply_text(struct request *q, const struct hub_at *at, struct hub_text *text)
+{
+    size_t n;
+    const char *bytes = hub_text_bytes(text, &n);
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer_with_free_callback_cls(n, (void *)bytes, free_text, text);
+    if (!r)
+        hub_text_unref(text);
+    return send_json(q, at, r, n, 0);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------

@@ -31,6 +31,12 @@ int hub_mirror_new(const struct config *c, const struct config_upstream *u, stru
         free(m);
         return -1;
     }
+    if (hub_texts_init(&m->texts, err) < 0) {
+        hub_rows_cache_done(&m->rows);
+        hub_flights_end(&m->flights);
+        free(m);
+        return -1;
+    }
     pthread_mutex_init(&m->settling, NULL);
     if (notes_init(&m->negatives, err) < 0 || notes_init(&m->checked, err) < 0 ||
         hub_access_new(c, u, s, &m->access, err) < 0) {
@@ -52,6 +58,7 @@ void hub_mirror_free(struct hub_mirror *m)
         return;
     hub_mirror_stop(m);
     hub_access_free(m->access);
+    hub_texts_done(&m->texts);
     hub_rows_cache_done(&m->rows);
     pthread_mutex_destroy(&m->settling);
     notes_done(&m->checked);

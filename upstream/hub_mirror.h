@@ -72,10 +72,19 @@ bool hub_mirror_repository(const struct hub_mirror *m, const struct hub_query *q
 int hub_mirror_revision(struct hub_mirror *m, const struct hub_query *q, struct hub_at *at,
                         struct error *err);
 
-/* The Hub's info object at the revision (JSON, appended), without what leads to Xet, `sha` the
+/* A text that all who are sent it at the same time may share: not to be changed. */
+struct hub_text;
+const char *hub_text_bytes(const struct hub_text *t, size_t *ret_len); /* with a NUL behind it */
+void hub_text_unref(struct hub_text *t);                               /* NULL is fine */
+static inline void hub_text_unref_p(struct hub_text **t)
+{
+    hub_text_unref(*t);
+}
+#define _cleanup_hub_text_ _cleanup_(hub_text_unref_p)
+/* The Hub's info object at the revision (JSON), without what leads to Xet, `sha` the
  * commit of `at`, `siblings` without files that a policy hides. Without a revision, where policies
  * do not allow the default branch: without `sha`, `siblings` and a commit in `at`. */
-int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct hub_text **ret,
                     struct hub_at *at, struct error *err);
 
 struct hub_folder {

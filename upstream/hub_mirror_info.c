@@ -39,31 +39,44 @@ static int no_memory(struct error *err)
     return err_set(err, ERR_NOMEM, "out of memory for an info object");
 }
 
-/* info as this server's rules have it. */
-static int tell_info(struct hub_look *l, const struct strbuf *info, struct strbuf *to,
+/* What an answer needs of the list, in *ret, which may be there already: 1 it is, 0 not in memory
+ * or in the store, -1. ask: otherwise it is asked for. */
+static int need_rows(struct hub_look *l, bool ask, struct hub_rows **ret, struct error *err)
+{
+    if (*ret)
+        return 1;
+    if (!ask)
+        return hub_rows_stored(l->m, l->id, l->at->commit, ret, err);
+    return hub_look_rows(l, false, ret, err) < 0 ? -1 : 1;
+}
+
+/* info as this server's rules have it, appended: 1; 0 without the list, -1. */
+static int tell_info(struct hub_look *l, const struct strbuf *info, bool ask, struct strbuf *to,
                      struct error *err)
 {
     _cleanup_hub_rows_ struct hub_rows *rows = NULL;
-    _cleanup_strbuf_ struct strbuf siblings = STRBUF_INIT, text = STRBUF_INIT;
+    _cleanup_strbuf_ struct strbuf siblings = STRBUF_INIT;
     bool sizes, has, hides = hub_look_hides(l, &sizes);
-    if (sizes && hub_look_rows(l, false, &rows, err) < 0)
-        return -1;
+    size_t was = to->len;
+    int found = sizes ? need_rows(l, ask, &rows, err) : 1;
+    if (found != 1)
+        return found;
     struct siblings s = {.look = l, .rows = rows};
     if (hub_json_info_filter(strbuf_str(info), info->len, hides ? shows_sibling : NULL, &s, NULL,
-                             &has, &text, err) < 0)
+                             &has, to, err) < 0)
         return -1;
-    if (!has) {
-        strbuf_reset(&text);
-        if (!rows && hub_look_rows(l, false, &rows, err) < 0)
-            return -1;
-        if (put_siblings(l, rows, &siblings) < 0)
-            return no_memory(err);
-        if (hub_json_info_filter(strbuf_str(info), info->len, NULL, NULL, strbuf_str(&siblings),
-                                 &has, &text, err) < 0)
-            return -1;
-    }
-    strbuf_put(to, strbuf_str(&text), text.len);
-    return strbuf_failed(to) ? no_memory(err) : 0;
+    if (has)
+        return 1;
+    strbuf_truncate(to, was);
+    found = need_rows(l, ask, &rows, err);
+    if (found != 1)
+        return found;
+    if (put_siblings(l, rows, &siblings) < 0)
+        return no_memory(err);
+    return hub_json_info_filter(strbuf_str(info), info->len, NULL, NULL, strbuf_str(&siblings),
+                                &has, to, err) < 0
+               ? -1
+               : 1;
 }
 
 /* What can be said of a commit of which only the list is here. */
@@ -128,26 +141,53 @@ static int take_info(struct hub_look *l, const struct hub_flight *x, struct strb
     return strbuf_failed(info) ? no_memory(err) : 0;
 }
 
-static int info_of_revision(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+/* Out of what is stored: the same text for all who ask for it. */
+static int make_told(void *ctx, struct strbuf *to, struct error *err)
+{
+    struct hub_look *l = ctx;
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
+    int found = store_hub_document_get(l->m->store, l->m->config->prefix, l->id, l->at->commit,
+                                       "info", &info, NULL, err);
+    return found == 1 ? tell_info(l, &info, false, to, err) : found;
+}
+
+static int share_info(struct hub_look *l, struct hub_text **ret, struct error *err)
+{
+    char key[REPOSITORY_MAX + 128];
+    const struct config_policy *policies[2];
+    hub_look_policies(l, policies);
+    snprintf(key, sizeof(key), "%s %p %p %s", l->at->commit, (const void *)policies[0],
+             (const void *)policies[1], l->id);
+    return hub_text_get(&l->m->texts, key, make_told, l, ret, err);
+}
+
+static int own_info(struct hub_look *l, const struct hub_flight *x, struct hub_text **ret,
+                    struct error *err)
+{
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT, text = STRBUF_INIT;
+    int rc = take_info(l, x, &info, err) < 0 ? info_is_missing(l, &text, err)
+                                             : tell_info(l, &info, true, &text, err);
+    return rc < 0 ? -1 : hub_text_own(&text, ret, err);
+}
+
+static int info_of_revision(struct hub_mirror *m, const struct hub_query *q, struct hub_text **ret,
                             struct hub_at *at, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
-    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
     struct hub_look l;
     if (hub_look_begin(m, q, true, HUB_ACCESS_METADATA, &l, at, err) < 0 ||
         hub_look_commit(&l, NULL, &x, err) < 0)
         return -1;
-    if (take_info(&l, x, &info, err) < 0)
-        return info_is_missing(&l, to, err);
-    return tell_info(&l, &info, to, err);
+    int rc = share_info(&l, ret, err);
+    return rc ? (rc < 0 ? -1 : 0) : own_info(&l, x, ret, err);
 }
 
 /* Without a commit, or anything that there is of one. */
-static int info_about(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+static int info_about(struct hub_mirror *m, const struct hub_query *q, struct hub_text **ret,
                       struct hub_at *at, struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
-    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT, text = STRBUF_INIT;
     struct hub_look l;
     if (hub_look_begin(m, q, false, HUB_ACCESS_METADATA, &l, at, err) < 0)
         return -1;
@@ -157,21 +197,23 @@ static int info_about(struct hub_mirror *m, const struct hub_query *q, struct st
     if (r == 0)
         r = take_info(&l, x, &info, err);
     *at->commit = '\0';
-    return r < 0 ? -1 : hub_json_info_about(strbuf_str(&info), info.len, to, err);
+    if (r == 0)
+        r = hub_json_info_about(strbuf_str(&info), info.len, &text, err);
+    return r < 0 ? -1 : hub_text_own(&text, ret, err);
 }
 
 /* Clients that have a commit ask without one as well, for the tags of a model, and
  * transformers 4.57 does not live with a refusal. Where the default branch may not be had they are
  * told of the repository, and nothing that they could ask for next. */
-int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct hub_text **ret,
                     struct hub_at *at, struct error *err)
 {
-    if (info_of_revision(m, q, to, at, err) == 0)
+    if (info_of_revision(m, q, ret, at, err) == 0)
         return 0;
     if (at->refused != HUB_REFUSED_POLICY || *q->revision)
         return -1;
     *err = ERROR_INIT;
-    return info_about(m, q, to, at, err);
+    return info_about(m, q, ret, at, err);
 }
 
 /* ---- refs ------------------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
  *     hub_mirror_flight.c  questions under way: each is asked once
  *     hub_mirror_rows.c    file lists
  *     hub_mirror_cache.c   those in memory
+ *     hub_mirror_text.c    long texts, while they are sent
  *     hub_mirror_file.c    files
  *     hub_mirror_info.c    info and refs
  *     hub_mirror_tree.c    expanded rows and history
@@ -98,6 +99,24 @@ int hub_rows_stored(struct hub_mirror *m, const char *id, const char *commit, st
 int hub_rows_read(struct hub_mirror *m, const char *id, const char *commit, struct hub_rows **ret,
                   struct error *err);
 
+/* ---- long texts (hub_mirror_text.c) ---------------------------------------------------------- */
+
+struct hub_texts {
+    pthread_mutex_t lock; /* guards: first, and what is in the texts but the bytes of one made */
+    pthread_cond_t made;
+    struct hub_text *first; /* those that others may be sent, too */
+};
+int hub_texts_init(struct hub_texts *h, struct error *err);
+void hub_texts_done(struct hub_texts *h); /* when no text is left */
+/* The text of the key that somebody has; else make() appends it to `to`, once for all who want it
+ * meanwhile. 1 and a text; what make() says: 0 it cannot be made so, -1; then those who wait try
+ * for themselves. It must not wait for anything but the disk. */
+typedef int (*hub_text_maker)(void *ctx, struct strbuf *to, struct error *err);
+int hub_text_get(struct hub_texts *h, const char *key, hub_text_maker make, void *ctx,
+                 struct hub_text **ret, struct error *err);
+/* One that nobody else has; takes the bytes over. */
+int hub_text_own(struct strbuf *text, struct hub_text **ret, struct error *err);
+
 /* ---- questions (hub_mirror_ask.c, hub_mirror_flight.c) --------------------------------------- */
 
 enum hub_task_kind {
@@ -186,6 +205,7 @@ struct hub_mirror {
     struct notes negatives; /* what the Hub says does not exist */
     struct notes checked;   /* repositories that our own token opens */
     struct hub_rows_cache rows;
+    struct hub_texts texts;
     /* guards: the store's answer to which commit a revision is, over its writes of it: of two that
      * come at the same time one counts */
     pthread_mutex_t settling;

@@ -141,14 +141,16 @@ static void check_commit(unsigned repository, const struct hub_at *at)
 
 static int ask_info(const struct hub_query *q, struct hub_at *at, struct error *err)
 {
-    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    _cleanup_hub_text_ struct hub_text *text = NULL;
     char wanted[128];
+    size_t n;
     if (hub_mirror_info(mirror, q, &text, at, err) < 0)
         return -1;
+    const char *json = hub_text_bytes(text, &n);
     snprintf(wanted, sizeof(wanted), "\"sha\":\"%s\"", at->commit);
-    CHECK(strstr(strbuf_str(&text), wanted), "%s has not %s", strbuf_str(&text), wanted);
+    CHECK(strstr(json, wanted), "%s has not %s", json, wanted);
     snprintf(wanted, sizeof(wanted), "%s.gguf", at->commit);
-    CHECK(strstr(strbuf_str(&text), wanted), "%s has not %s", strbuf_str(&text), wanted);
+    CHECK(strstr(json, wanted), "%s has not %s", json, wanted);
     return 0;
 }
 

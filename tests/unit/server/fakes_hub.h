@@ -138,14 +138,30 @@ int hub_mirror_open(struct upstreams *u, struct hub_mirror *m, const struct hub_
     return reader_open(u, REPO, &fake_file(path)->digest, first, end, ret, err);
 }
 
-int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct strbuf *to,
+#define FAKE_INFO "{\"id\":\"org/name\",\"sha\":\"" FAKE_COMMIT "\",\"siblings\":[]}"
+
+static atomic_int fake_texts; /* that nobody has given back */
+
+int hub_mirror_info(struct hub_mirror *m, const struct hub_query *q, struct hub_text **ret,
                     struct hub_at *at, struct error *err)
 {
     (void)m;
     if (fake_revision(q, at, err) < 0)
         return -1;
-    strbuf_puts(to, "{\"id\":\"org/name\",\"sha\":\"" FAKE_COMMIT "\",\"siblings\":[]}");
+    fake_texts++;
+    *ret = (struct hub_text *)FAKE_INFO;
     return 0;
+}
+
+const char *hub_text_bytes(const struct hub_text *t, size_t *ret_len)
+{
+    *ret_len = strlen((const char *)t);
+    return (const char *)t;
+}
+
+void hub_text_unref(struct hub_text *t)
+{
+    fake_texts -= t != NULL;
 }
 
 static struct hub_listing fake_listing;

@@ -462,6 +462,22 @@ Test(hub_api, llama_and_registry_clients_do_not_meet)
     expect_refusal(404, "RepoNotFound");
 }
 
+Test(hub_api, a_text_that_was_sent_is_given_back)
+{
+    static const char *const queries[] = {"", "?blobs=true", "?expand=sha"};
+    for (unsigned i = 0; i < ARRAY_LEN(queries); i++) {
+        char path[64];
+        snprintf(path, sizeof(path), "/api/models/org/name%s", queries[i]);
+        cr_expect_eq(request("GET", path), 200);
+        expect_hub(200);
+        if (i == 0)
+            expect_bytes(FAKE_INFO, strlen(FAKE_INFO));
+        cr_expect_eq(request("HEAD", path), 200);
+    }
+    start(); /* anew, when all answers are through */
+    cr_expect_eq(fake_texts, 0);
+}
+
 /* ---- long lists -------------------------------------------------------------------------------
  */
 

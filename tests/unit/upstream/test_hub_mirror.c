@@ -148,7 +148,12 @@ static int info(struct world *w, const char *revision)
     strbuf_reset(&w->text);
     w->err = ERROR_INIT;
     strcpy(w->q.revision, revision);
-    return hub_mirror_info(w->m, &w->q, &w->text, &w->at, &w->err);
+    _cleanup_hub_text_ struct hub_text *text = NULL;
+    size_t n;
+    int rc = hub_mirror_info(w->m, &w->q, &text, &w->at, &w->err);
+    if (rc == 0)
+        strbuf_puts(&w->text, hub_text_bytes(text, &n));
+    return rc;
 }
 
 static int file(struct world *w, const char *revision, const char *path, struct hub_file *ret)
@@ -570,7 +575,7 @@ static void *one_of_many(void *arg)
     struct hub_at at;
     struct hub_file f;
     struct error err = ERROR_INIT;
-    _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
+    _cleanup_hub_text_ struct hub_text *text = NULL;
     if (hub_mirror_info(c->w->m, &q, &text, &at, &err) == 0 &&
         hub_mirror_file(c->w->m, &q, "config.json", &f, &at, &err) == 0 &&
         strcmp(at.commit, C1) == 0)
