@@ -99,7 +99,7 @@ class Rough(HubApiCase):
         return answer.status, data, whole, answer.headers
 
     def rest(self, path, have):
-        """What a client has after it resumed what it had, and whether it believes that it is all."""
+        """What a client has after it resumed what it had, and whether it believes it complete."""
         status, data, whole, headers = self.take(self.url(path), {"Range": f"bytes={len(have)}-"})
         if status == 206 and whole:
             return have + data, True
