@@ -1,9 +1,8 @@
-"""`hf download` of a whole model, by the real client: through weighbridge, from an nginx that has the
-same answers in files, and through olah. What the client itself costs is the same on all sides.
+"""`hf download` of a whole model, by the real client: through weighbridge, from an nginx that has
+the same answers in files, and through olah. What the client itself costs is the same on all sides.
 Clients and olah come from PyPI and are kept in the tests' cache.
 """
 
-import json
 import os
 import pathlib
 import shutil

@@ -94,12 +94,15 @@ class Nginx(Server):
         os.mkdir(folder)
         port = free_port()
         self.cache = os.path.join(folder, "cache")
-        proxy = f"""
-    location /cdn/ {{ proxy_pass {upstream}/; proxy_cache z; proxy_cache_lock on;
+        proxy = cached = ""
+        if upstream:
+            proxy = f"""location /cdn/ {{
+      proxy_pass {upstream}/; proxy_cache z; proxy_cache_lock on;
       proxy_cache_lock_timeout 300s; proxy_cache_lock_age 300s; proxy_cache_valid 200 1h;
-      proxy_http_version 1.1; proxy_buffers 16 128k; proxy_buffer_size 128k; }}""" if upstream else ""
-        cached = (f"proxy_cache_path {self.cache} keys_zone=z:10m max_size=100g use_temp_path=off;"
-                  if upstream else "")
+      proxy_http_version 1.1; proxy_buffers 16 128k; proxy_buffer_size 128k;
+    }}"""
+            cached = (f"proxy_cache_path {self.cache} keys_zone=z:10m max_size=100g"
+                      " use_temp_path=off;")
         super().__init__(nginx_command(folder, port, root, proxy, cached), port,
                          f"{folder}/output")
 

@@ -9,13 +9,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from blob_case import (FILE, KIB, LAG, MIB, NAME, WITHHELD, BlobCase, Pull, Weighbridge,
-                       in_threads)
-from harness import ROOT, binary, paths_of
+from blob_case import (FILE, KIB, LAG, MIB, NAME, WITHHELD, BlobCase, Pull, in_threads)
+from harness import binary
 from hub_clients import CannotInstall, client_env, python_client
 
 SIZE = 6 * MIB + 13
