@@ -103,6 +103,8 @@ int meta_link_resize(struct meta *m, const char *repository, const struct digest
 void meta_tag_confirm_later(struct meta *m, const char *repository, const char *tag);
 int meta_remove_tag(struct meta *m, const char *repository, const char *tag,
                     const struct tag_guard *guard, const char *source, struct error *err);
+int meta_repository_vacate(struct meta *m, const char *repository, const char *source,
+                           struct error *err);
 int meta_remove_manifest(struct meta *m, const char *repository, const struct digest *d,
                          const struct tag_guard *guard, const char *source, struct error *err);
 

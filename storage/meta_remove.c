@@ -309,3 +309,45 @@ int meta_remove_manifest(struct meta *m, const char *repository, const struct di
                             .cause = {.source = source, .at_ms = history_now_ms()}};
     return remove_checked(m, &a, run_remove_manifest, err);
 }
+
+/* ---- all of a repository ---- */
+
+static int run_vacate(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
+{
+    struct remove_args *a = arg;
+    _cleanup_key_list_ struct key_list manifests = KEY_LIST_INIT;
+    struct key all = key_of_repository(a->repository), k;
+    if (db_pick(m, txn, DB_MANIFESTS, &all, &manifests, err) < 0)
+        return -1;
+    for (size_t pos = 0; key_list_next(&manifests, &pos, &k);) {
+        struct digest d;
+        struct remove_args one = *a;
+        one.digest = &d;
+        if (key_get_digest(k.data + all.len, k.len - all.len, &d) &&
+            run_remove_manifest(m, txn, &one, err) < 0)
+            return -1;
+    }
+    /* What no manifest needed: files that were asked for by their names. */
+    if (db_delete_prefix(m, txn, DB_LINKS, &all, err) < 0)
+        return -1;
+    return drop_repository(m, txn, a, err);
+}
+
+int meta_repository_vacate(struct meta *m, const char *repository, const char *source,
+                           struct error *err)
+{
+    struct remove_args a = {.repository = repository,
+                            .cause = {.source = source, .at_ms = history_now_ms()}};
+    {
+        _cleanup_txn_ MDB_txn *txn = NULL;
+        struct key all = key_of_repository(repository);
+        if (meta_read_begin(m, &txn, err) < 0)
+            return -1;
+        int r = db_has_prefix(m, txn, DB_MANIFESTS, &all, err);
+        if (r == 0)
+            r = db_has_prefix(m, txn, DB_LINKS, &all, err);
+        if (r <= 0)
+            return r;
+    }
+    return meta_write(m, run_vacate, &a, err);
+}

@@ -143,5 +143,8 @@ int store_commit_files_get(struct store *s, const char *upstream, const char *re
  * that has it below, is. source: who, for the history. ERR_NOT_FOUND. Bytes go with a later gc. */
 int store_remove(struct store *s, const struct reference *r, const struct tag_guard *guard,
                  const char *source, struct error *err);
+/* Removes all manifests, tags and links: what is stored under this name is another repository's
+ * than the one that has the name now. 0 also when there are none. */
+int store_vacate(struct store *s, const char *repository, const char *source, struct error *err);
 
 #endif

@@ -430,6 +430,13 @@ int store_remove(struct store *s, const struct reference *r, const struct tag_gu
                : meta_remove_tag(s->meta, r->repository, r->tag, guard, source, err);
 }
 
+int store_vacate(struct store *s, const char *repository, const char *source, struct error *err)
+{
+    return store_check_repository(repository, err) < 0
+               ? -1
+               : meta_repository_vacate(s->meta, repository, source, err);
+}
+
 /* ---- mismatches, figures ---- */
 
 #define MISMATCH_MAX_S 3600u

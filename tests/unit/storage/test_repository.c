@@ -393,6 +393,44 @@ Test(repository, removing_tags_and_manifests)
     store_close(s);
 }
 
+Test(repository, all_of_a_name_that_is_anothers_now)
+{
+    struct store *s = open_store();
+    struct error err = ERROR_INIT;
+    struct digest config = put_text(s, "{config}"), weights = layer("w"), d = digest_of_text("{1}");
+    struct import_link links[] = {{config, 8, NULL}, {weights, 1000, "w"}};
+    static const char *const others[] = {"hf/org/mode", "hf/org/model2", "hf/org/model/part"};
+    import_ok(s, REPO, COMMIT_A, "main", "{1}", links, 2);
+    import_ok(s, REPO, COMMIT_B, "dev", "{2}", links, 2);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        import_ok(s, others[i], COMMIT_A, "main", "{1}", links, 2);
+
+    struct tag t;
+    struct link l;
+    struct manifest m;
+    struct name_list names;
+    struct repository_row row;
+    for (unsigned i = 0; i < 2; i++) { /* the second time there is nothing */
+        cr_assert(store_vacate(s, REPO, "test", &err) == 0, "%s", err.text);
+        cr_assert(store_tag_get(s, REPO, "main", &t, NULL) == 0);
+        cr_assert(store_tag_get(s, REPO, COMMIT_B, &t, NULL) == 0);
+        cr_assert(store_manifest_get(s, REPO, &d, &m, NULL) == 0);
+        cr_assert(store_link_get(s, REPO, &config, &l, NULL) == 0);
+        cr_assert(store_link_get(s, REPO, &weights, &l, NULL) == 0);
+        cr_assert(store_repository_get(s, REPO, &row, NULL) == 0);
+    }
+    cr_assert(store_tags(s, REPO, NULL, 9, &names, &err) == -1 && err.code == ERR_NOT_FOUND);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cr_assert(store_tag_get(s, others[i], "main", &t, NULL) == 1);
+        cr_assert(store_link_get(s, others[i], &weights, &l, NULL) == 1);
+        link_done(&l);
+    }
+    import_ok(s, REPO, COMMIT_A, "main", "{1}", links, 2);
+    cr_assert(store_link_get(s, REPO, &weights, &l, NULL) == 1);
+    link_done(&l);
+    store_close(s);
+}
+
 Test(repository, gc_keeps_what_links_name)
 {
     struct store *s = open_store();
