@@ -46,9 +46,12 @@ const char *hub_token_of(const struct hub *h, const char *id);
 struct breaker_stats;
 void hub_breaker_stats(struct hub *h, struct breaker_stats *ret);
 
+#define HUB_IDENTITY_MAX 24u
 struct hub_revision {
     char id[REPOSITORY_MAX + 1]; /* the Hub's own spelling; renames and case resolved */
     char commit[41];
+    /* 24 hex digits that no other repository has, whichever gets the name; "" = not told */
+    char identity[HUB_IDENTITY_MAX + 1];
 };
 
 /* Resolves a revision (branch, tag, "refs/pr/1", 40-hex commit; NULL = the default branch) of a

@@ -10,6 +10,7 @@
 #include "storage/hub.h"
 #include "upstream/blame.h"
 #include "upstream/caller.h"
+#include "upstream/hub_identity.h"
 #include "upstream/hub_private.h"
 
 /* Verdicts of so many (token, repository) pairs are kept. The place of one follows from its
@@ -38,6 +39,7 @@ struct question {
     enum hub_missing missing;
     struct error error;
     struct strbuf text; /* of whoami */
+    char identity[HUB_IDENTITY_MAX + 1];
 };
 
 struct entry {
@@ -46,7 +48,9 @@ struct entry {
     uint64_t used_ms;
     struct verdict verdicts[LEVELS];
     struct question *running[LEVELS];
-    char *who; /* of whoami */
+    char *who;                           /* of whoami */
+    char identity[HUB_IDENTITY_MAX + 1]; /* of the repository that the verdicts are about... */
+    uint64_t identified_ms;              /* ...as the Hub told this caller then */
 };
 
 struct hub_access {
@@ -66,6 +70,8 @@ struct check {
     enum hub_access_level level;
     const char *token;
     unsigned char key[32];
+    char identity[HUB_IDENTITY_MAX + 1]; /* what the store has of the id; "" = nothing */
+    bool is_allowed;                     /* and only the identity is to be asked for */
 };
 
 int hub_access_new(const struct config *c, const struct config_upstream *u, struct store *s,
@@ -186,6 +192,21 @@ static bool has_yes(const struct entry *e, enum hub_access_level level, uint64_t
     return false;
 }
 
+/* What is here is of the repository that the verdicts are about. Nothing that is here is of another
+ * one, either, when no identity is known (hub_look_commit() asks for commits then). */
+static bool is_identified(const struct check *c, const struct entry *e, uint64_t max_age_s)
+{
+    return !*c->identity || strcmp(c->identity, HUB_IDENTITY_NONE) == 0 ||
+           (strcmp(e->identity, c->identity) == 0 &&
+            (clock_monotonic_ms() - e->identified_ms) / 1000 < max_age_s);
+}
+
+static void identify(struct entry *e, const char *identity)
+{
+    strcpy(e->identity, identity);
+    e->identified_ms = clock_monotonic_ms();
+}
+
 static void set_verdict(struct entry *e, enum hub_access_level level, int rc,
                         enum hub_missing missing, const struct error *why)
 {
@@ -220,13 +241,14 @@ static int refuse(const struct verdict *v, enum hub_missing *ret_missing, struct
 }
 
 /* 1 allowed, 0 not known, -1 refused. */
-static int look_up(const struct check *c, const struct entry *e, enum hub_missing *ret_missing,
+static int look_up(struct check *c, const struct entry *e, enum hub_missing *ret_missing,
                    struct error *err)
 {
     uint64_t ttl = c->access->config->auth_ttl_s;
     const struct verdict *v = &e->verdicts[c->level];
-    if (has_yes(e, c->level, ttl))
-        return 1;
+    c->is_allowed = has_yes(e, c->level, ttl);
+    if (c->is_allowed)
+        return is_identified(c, e, ttl);
     if (v->answer == ANSWER_NO && age_s(v) < (ttl < ACCESS_REFUSED_S ? ttl : ACCESS_REFUSED_S))
         return refuse(v, ret_missing, err);
     return 0;
@@ -287,7 +309,8 @@ static bool has_fallback(const struct check *c)
     uint64_t refused_at_s = 0;
     pthread_mutex_lock(&c->access->lock);
     const struct entry *e = find_entry(c->access, c->key, false);
-    bool yes = e && has_yes(e, c->level, ACCESS_STALE_S) && (*c->id || e->who);
+    bool yes = e && has_yes(e, c->level, ACCESS_STALE_S) && is_identified(c, e, ACCESS_STALE_S) &&
+               (*c->id || e->who);
     if (e && e->verdicts[c->level].answer == ANSWER_NO)
         refused_at_s = e->verdicts[c->level].at_s;
     pthread_mutex_unlock(&c->access->lock);
@@ -302,15 +325,37 @@ static bool is_out_of_reach(const struct error *err)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+/* Which repository has the id, as this caller is told. It may be another one than the store has
+ * things of: those are not to be given by the rights to it. */
+static int ask_identity(const struct check *c, struct hub *as, struct question *q)
+{
+    struct hub_revision found;
+    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
+    if (hub_info(as, c->id, NULL, &info, &found, &q->missing, &q->error) < 0)
+        return -1;
+    *found.commit = '\0';
+    return hub_identity_note(c->access->store, c->access->config, c->id, &found, q->identity,
+                             &q->error);
+}
+
+static bool is_lately_identified(const struct check *c)
+{
+    pthread_mutex_lock(&c->access->lock);
+    const struct entry *e = find_entry(c->access, c->key, false);
+    bool is = e ? is_identified(c, e, c->access->config->auth_ttl_s) : !*c->identity;
+    pthread_mutex_unlock(&c->access->lock);
+    return is;
+}
+
 static int ask_hub(const struct check *c, struct hub *as, struct question *q)
 {
-    struct hub_revision ignored;
-    _cleanup_strbuf_ struct strbuf info = STRBUF_INIT;
     if (!*c->id)
         return hub_whoami(as, &q->text, &q->missing, &q->error);
-    if (c->level == HUB_ACCESS_CONTENT)
-        return hub_check(as, c->id, &q->missing, &q->error);
-    return hub_info(as, c->id, NULL, &info, &ignored, &q->missing, &q->error);
+    if (c->level == HUB_ACCESS_METADATA || c->is_allowed)
+        return ask_identity(c, as, q);
+    if (hub_check(as, c->id, &q->missing, &q->error) < 0)
+        return -1;
+    return is_lately_identified(c) ? 0 : ask_identity(c, as, q);
 }
 
 static void ask(const struct check *c, struct question *q)
@@ -377,8 +422,10 @@ static void lead(const struct check *c, struct question *q)
         forget_nobody(c, q->missing);
     if (e && e->running[c->level] == q) {
         e->running[c->level] = NULL;
-        if (q->rc <= 0)
-            note(e, c->level, q);
+        if (q->rc <= 0) /* the info of a repository says nothing of its files */
+            note(e, c->is_allowed ? HUB_ACCESS_METADATA : c->level, q);
+        if (q->rc == 0 && *q->identity)
+            identify(e, q->identity);
         if (q->rc == 0 && !*c->id) {
             free(e->who);
             e->who = strdup(strbuf_str(&q->text));
@@ -417,6 +464,8 @@ static int run(struct check *c, enum hub_missing *ret_missing, struct strbuf *te
     enum hub_missing *missing = ret_missing ? ret_missing : &ignored;
     struct hub_access *a = c->access;
     *missing = HUB_MISSING_NONE;
+    if (*c->id && hub_identity_get(a->store, a->config->prefix, c->id, "", c->identity, err) < 0)
+        return -1;
     make_key(c->token, c->id, c->key);
     pthread_mutex_lock(&a->lock);
     struct entry *e = find_entry(a, c->key, true);
@@ -444,7 +493,7 @@ int hub_access_check(struct hub_access *a, struct hub *h, const char *id,
 }
 
 void hub_access_allowed(struct hub_access *a, const char *id, enum hub_access_level level,
-                        const char *token)
+                        const char *token, const char *identity)
 {
     unsigned char key[32];
     if (!a->entries)
@@ -454,6 +503,8 @@ void hub_access_allowed(struct hub_access *a, const char *id, enum hub_access_le
     struct entry *e = find_entry(a, key, true);
     if (e)
         note(e, level, &(struct question){.rc = 0});
+    if (e && identity)
+        identify(e, identity);
     pthread_mutex_unlock(&a->lock);
 }
 

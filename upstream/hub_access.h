@@ -11,6 +11,12 @@
  * unless the Hub has refused this caller since, or has kept the repository back from anybody at
  * all. Tokens are in no text.
  *
+ * A verdict is about the repository that has the id. Where things are stored of the id, the Hub is
+ * asked for its info with the caller's token as well, once in auth_ttl: a verdict counts only while
+ * this caller has been told the identity that the store has (upstream/hub_identity.h). What is
+ * stored of commits is given by hub_look_commit() (hub_mirror_private.h) only when they are in that
+ * repository.
+ *
  * With `credentials: own` the answer is always yes. Thread-safe; blocks within the Hub's limits.
  */
 #ifndef WB_UPSTREAM_HUB_ACCESS_H
@@ -50,9 +56,10 @@ int hub_access_check(struct hub_access *a, struct hub *h, const char *id,
                      struct error *err);
 
 /* The Hub has just answered this caller's own question about the repository: spares the next
- * hub_access_check() its request. */
+ * hub_access_check() its request. identity: as hub_identity_note() gave it; NULL: the answer does
+ * not tell it. */
 void hub_access_allowed(struct hub_access *a, const char *id, enum hub_access_level level,
-                        const char *token);
+                        const char *token, const char *identity);
 
 /* Who the caller is, in the Hub's words (JSON, appended), kept like a verdict. ERR_UNAUTHORIZED and
  * HUB_MISSING_TOKEN. */

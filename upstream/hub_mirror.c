@@ -571,6 +571,17 @@ int hub_mirror_whoami(struct hub_mirror *m, struct strbuf *to, struct error *err
     return rc;
 }
 
+/* What imports have stored under the name may be another id's than the one that it means now. */
+static int check_row(struct hub_look *l, struct error *err)
+{
+    struct repository_row row;
+    int found = store_repository_get(l->m->store, l->asked_as, &row, err);
+    if (found != 1 || strcmp(row.upstream, l->m->config->prefix) != 0 ||
+        !hub_id_is_valid(row.repo_id))
+        return found < 0 ? -1 : 0;
+    return hub_look_set_id(l, row.repo_id, err);
+}
+
 int hub_mirror_may_pull(struct hub_mirror *m, const char *repository, const char *revision,
                         struct error *err)
 {
@@ -595,7 +606,7 @@ int hub_mirror_may_pull(struct hub_mirror *m, const char *repository, const char
     snprintf(l.revision, sizeof(l.revision), "%s", revision ? revision : "");
     int found = find_id(&l, id, err);
     if (found)
-        return found < 0 ? -1 : hub_look_set_id(&l, id, err);
+        return found < 0 || hub_look_set_id(&l, id, err) < 0 ? -1 : check_row(&l, err);
     const char *alias = hub_look_up_alias(m->hub, l.name);
     return alias == l.name ? check_access(&l, err) : hub_look_set_id(&l, alias, err);
 }

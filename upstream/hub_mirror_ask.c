@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "upstream/hub_identity.h"
 #include "upstream/hub_mirror_private.h"
 
 void hub_result_done(struct hub_result *r)
@@ -120,10 +121,15 @@ static void keep_pin(const struct asking *a)
 }
 
 /* Whether it is open to everybody, for when the Hub cannot be asked (upstream/hub_access.h). */
-static void keep_openness(const struct asking *a, const struct strbuf *info)
+static void keep_openness(const struct asking *a, const struct strbuf *info,
+                          const struct hub_revision *found)
 {
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
-    if (!hub_access_is_forward(a->m->access))
+    char identity[HUB_IDENTITY_MAX + 1];
+    const char *asked = hub_look_up_alias(a->m->hub, a->t->name);
+    /* First: what was said of another repository goes. */
+    if (hub_identity_note(a->m->store, a->m->config, asked, found, identity, NULL) < 0 ||
+        !hub_access_is_forward(a->m->access))
         return;
     /* Spaces are never gated. */
     bool is_private = !hub_json_is_false(strbuf_str(info), info->len, "private");
@@ -134,7 +140,7 @@ static void keep_openness(const struct asking *a, const struct strbuf *info)
                   is_gated ? "true" : "false");
     if (!strbuf_failed(&text))
         keep_document(a, "", "info", &text);
-    hub_access_allowed(a->m->access, a->r->id, HUB_ACCESS_METADATA, a->t->token);
+    hub_access_allowed(a->m->access, a->r->id, HUB_ACCESS_METADATA, a->t->token, identity);
 }
 
 /* ---- info ------------------------------------------------------------------------------------ */
@@ -172,8 +178,8 @@ static int run_info(const struct asking *a)
         return -1;
     strcpy(r->id, found.id);
     strcpy(r->commit, found.commit);
+    keep_openness(a, &json, &found);
     keep_document(a, found.commit, "info", &r->text);
-    keep_openness(a, &json);
     keep_pin(a);
     if (strcmp(r->commit, found.commit) != 0)
         strbuf_reset(&r->text); /* of another commit than the one that counts */
@@ -207,6 +213,8 @@ static int run_file(const struct asking *a)
     char what[HUB_WHAT_MAX], hex[DIGEST_TEXT_MAX];
     struct hub_result *r = a->r;
     struct hub_head head = {.size = 0};
+    char identity[HUB_IDENTITY_MAX + 1]; /* before it is asked */
+    hub_identity_get(a->m->store, prefix_of(a), a->t->name, "", identity, NULL);
     int rc = ask_head(a, &head);
     if (rc < 0 && r->missing != HUB_MISSING_ENTRY)
         rc = ask_head_of_default(a, &head);
@@ -231,7 +239,10 @@ static int run_file(const struct asking *a)
      * there: the weights are what nobody gets without a right to all of it. */
     if (a->t->forward)
         hub_access_allowed(a->m->access, r->id,
-                           head.has_lfs ? HUB_ACCESS_CONTENT : HUB_ACCESS_METADATA, a->t->token);
+                           head.has_lfs ? HUB_ACCESS_CONTENT : HUB_ACCESS_METADATA, a->t->token,
+                           NULL);
+    if (*identity && strcmp(a->t->name, r->id) == 0)
+        hub_identity_confirm(a->m->store, prefix_of(a), r->id, r->commit, identity);
     keep_pin(a);
     r->has_file = strcmp(r->commit, head.commit) == 0;
     return 0;
@@ -410,7 +421,7 @@ void hub_task_run(struct hub_mirror *m, const struct hub_task *t, struct hub_res
 {
     struct asking a = {.m = m, .t = t, .hub = m->hub, .r = ret};
     *ret = (struct hub_result){.error = ERROR_INIT};
-    if (t->may_look && is_here(m, t, ret))
+    if (t->may_look && !t->flag && is_here(m, t, ret))
         return;
     hub_result_done(ret);
     ret->asked = true;

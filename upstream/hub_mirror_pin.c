@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/hub_identity.h"
 #include "upstream/hub_mirror_private.h"
 
 bool hub_is_fresh(const struct hub_mirror *m, uint64_t checked_at)
@@ -248,6 +249,41 @@ bool hub_commit_is_named(struct hub_mirror *m, const char *id, const char *repos
     return was_named(m, id, repository, commit);
 }
 
+/* ---- whose commit it is ---------------------------------------------------------------------- */
+
+/* The Hub has said so: 1, 0 that is not known, -1. */
+static int is_of_repository(const struct hub_look *l, struct error *err)
+{
+    const char *prefix = l->m->config->prefix;
+    char now[HUB_IDENTITY_MAX + 1], then[HUB_IDENTITY_MAX + 1];
+    int found = hub_identity_get(l->m->store, prefix, l->id, "", now, err);
+    if (found == 1)
+        found = hub_identity_get(l->m->store, prefix, l->id, l->at->commit, then, err);
+    return found == 1 ? strcmp(now, then) == 0 : found;
+}
+
+/* The name may have been another repository's when the commit was stored, and this caller's rights
+ * are to the one that has it now: the Hub is asked, with the caller's token, and that is kept. */
+static int check_repository(struct hub_look *l, const struct hub_flight *asked, struct error *err)
+{
+    _cleanup_hub_flight_ struct hub_flight *x = NULL;
+    const struct hub_result *r = asked ? hub_flight_result(asked) : NULL;
+    char what[2 * REPOSITORY_MAX + 64];
+    if (!l->forward || (r && r->asked && (r->has_file || r->text.len)))
+        return 0; /* the Hub has just answered with this commit */
+    int found = is_of_repository(l, err);
+    if (found)
+        return found < 0 ? -1 : 0;
+    if (l->m->offline) {
+        snprintf(what, sizeof(what), "%s/%s at %s", l->m->config->prefix, l->id, l->at->commit);
+        return hub_look_is_offline(l, what, err);
+    }
+    struct hub_task t = hub_look_task(l, HUB_TASK_INFO, l->at->commit);
+    t.name = l->id;
+    t.flag = true;
+    return hub_look_ask(l, &t, false, &x, err);
+}
+
 /* ---- what a question is about ---------------------------------------------------------------- */
 
 /* What is stored may have been asked for by another name: then this one is an id that nobody has
@@ -262,6 +298,10 @@ int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **re
     }
     if (hub_look_is_id(l, err) < 0)
         return -1;
+    if (check_repository(l, *ret, err) < 0) {
+        l->at->commit[0] = '\0';
+        return -1;
+    }
     note_name(l);
     return 0;
 }

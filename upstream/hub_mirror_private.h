@@ -120,7 +120,7 @@ int hub_text_own(struct strbuf *text, struct hub_text **ret, struct error *err);
 /* ---- questions (hub_mirror_ask.c, hub_mirror_flight.c) --------------------------------------- */
 
 enum hub_task_kind {
-    HUB_TASK_INFO,     /* name, revision */
+    HUB_TASK_INFO,     /* name, revision; flag: what is stored is no answer */
     HUB_TASK_FILE,     /* name, revision, path */
     HUB_TASK_ROWS,     /* name = the id, revision = the commit */
     HUB_TASK_REFS,     /* name = the id; flag: pull requests, too */
@@ -273,7 +273,8 @@ int hub_look_no_entry(struct hub_look *l, const char *path, struct error *err);
 /* Finds l->pin (hub_mirror_pin.c), which costs no request. */
 int hub_look_find_pin(struct hub_look *l, struct error *err);
 /* Finds the commit, for at. path: when it has to be asked for, by way of this file; NULL = by way
- * of info. ret: the question that was asked for it, or NULL. */
+ * of info. ret: the question that was asked for it, or NULL. With `credentials: forward` it is one
+ * of the repository that has the id now, as far as the Hub gives identities. */
 int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **ret,
                     struct error *err);
 /* Whether the commit is, or has been since this server has known it, what a revision means that the

@@ -148,7 +148,7 @@ static int parse(const char *text, size_t len, struct json **ret, struct error *
 int hub_parse_revision(enum hub_kind kind, const char *json, size_t len, struct hub_revision *ret,
                        struct error *err)
 {
-    struct hub_revision found;
+    struct hub_revision found = {.identity = ""};
     _cleanup_json_ struct json *root = NULL;
     if (parse(json, len, &root, err) < 0)
         return -1;
@@ -161,6 +161,9 @@ int hub_parse_revision(enum hub_kind kind, const char *json, size_t len, struct 
         return err_set(err, ERR_UPSTREAM, "\"sha\" is %s%.100s", sha ? "no commit: " : "missing",
                        sha ? sha : "");
     snprintf(found.commit, sizeof(found.commit), "%s", sha);
+    const char *identity = json_str(json_get(root, "_id"));
+    if (identity && is_lower_hex(identity, HUB_IDENTITY_MAX))
+        strcpy(found.identity, identity);
     *ret = found;
     return 0;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "upstream/hub_identity.h"
+
 int importer_new(const struct config *c, struct store *s, struct importer **ret, struct error *err)
 {
     struct importer *i = calloc(1, sizeof(*i));
@@ -116,6 +118,8 @@ int asked_resolve(struct asked *a, const char *revision, struct hub_revision *re
                   enum hub_missing *ret_missing, struct error *err)
 {
     enum hub_missing missing = HUB_MISSING_NONE;
+    const struct config_upstream *u = hub_config(a->hub);
+    char identity[HUB_IDENTITY_MAX + 1];
     int rc = hub_resolve(a->hub, a->spelled, revision, ret, &missing, err);
     if (rc < 0 && err->code == ERR_NOT_FOUND && missing == HUB_MISSING_REPOSITORY &&
         strcmp(a->spelled, a->given) != 0) {
@@ -124,7 +128,12 @@ int asked_resolve(struct asked *a, const char *revision, struct hub_revision *re
         rc = hub_resolve(a->hub, a->spelled, revision, ret, &missing, err);
     }
     *ret_missing = rc < 0 ? missing : HUB_MISSING_NONE;
-    return rc < 0 ? -1 : check_case(a, ret, err);
+    if (rc < 0 || check_case(a, ret, err) < 0 ||
+        hub_identity_note(a->importer->store, u, a->spelled, ret, identity, err) < 0)
+        return -1;
+    return a->has_row ? hub_identity_check_name(a->importer->store, u, a->reference->repository,
+                                                &a->row, ret, err)
+                      : 0;
 }
 
 /* ---- a tag ----------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/kv_cache.h"
+#include "upstream/hub_identity.h"
 
 /* Everything that one build holds while it runs. */
 struct work_set {
@@ -415,7 +416,9 @@ static int commit(struct work_set *w, struct error *err)
         .files = w->list_stored && !learned ? NULL : w->list.files,
         .n_files = w->list_stored && !learned ? 0 : w->list.n,
     };
-    return store_commit_import(s, &record, err);
+    if (store_commit_import(s, &record, err) < 0)
+        return -1;
+    return hub_identity_check_import(s, hub_config(b->hub), b->repository, b->revision, err);
 }
 
 /* ---- build_run ------------------------------------------------------------------------------- */

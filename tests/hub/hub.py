@@ -108,6 +108,7 @@ class StandInHub(StandIn):
         return self.store.add(repo)
 
     def delete_repo(self, repo_id, kind="model"):
+        """One that is made with its name later has another _id."""
         del self.store.repos[(kind, repo_id)]
 
     def add_token(self, token, user="tester"):

@@ -9,6 +9,7 @@ file's is that of its pointer, trees and commits are hashed as git does it.
 Xet hashes are made up (sha256 of the LFS sha256), but fixed per content.
 """
 
+import collections
 import fnmatch
 import hashlib
 import os
@@ -187,7 +188,7 @@ class Repo:
         self.renamed_from = list(renamed_from)
         self.rule = lfs_rule(lfs)
         self.info = dict(info or {})
-        self.uid = hashlib.sha1(f"{kind}/{repo_id}".encode()).hexdigest()[:24]
+        self.uid = None  # the store gives it one
         self.branches = {}
         self.tags = {}
         self.refs = {}  # full names: refs/pr/1, refs/convert/parquet
@@ -277,10 +278,16 @@ class Store:
 
     def __init__(self):
         self.repos = {}  # (kind, id) -> Repo
+        self.made = collections.Counter()  # (kind, id) -> repositories that were made so
         self.user_tokens = {}  # token -> user name
 
     def add(self, repo):
-        self.repos[(repo.kind, repo.id)] = repo
+        name = (repo.kind, repo.id)
+        if repo.uid is None:
+            text = f"{repo.kind}/{repo.id}{self.made[name] or ''}"
+            repo.uid = hashlib.sha1(text.encode()).hexdigest()[:24]
+            self.made[name] += 1
+        self.repos[name] = repo
         return repo
 
     def get(self, repo_id, kind="model"):

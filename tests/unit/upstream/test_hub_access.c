@@ -7,6 +7,7 @@
 #include "script_server.h"
 #include "storage/hub.h"
 #include "upstream/hub_access.h"
+#include "upstream/hub_identity.h"
 
 #define INFO "{\"id\":\"o/m\",\"sha\":\"0123456789abcdef0123456789abcdef01234567\"}"
 #define GET_INFO "GET /api/models/o/m "
@@ -109,7 +110,7 @@ Test(hub_access, asks_once_for_each_token_and_level)
     allowed(&w, HUB_ACCESS_METADATA, OTHER, 3); /* the files imply it */
     script_reply(w.s, GET_INFO, INFO, "200 OK");
     allowed(&w, HUB_ACCESS_METADATA, NULL, 4); /* none is a caller of its own */
-    hub_access_allowed(w.a, "o/n", HUB_ACCESS_METADATA, TOKEN);
+    hub_access_allowed(w.a, "o/n", HUB_ACCESS_METADATA, TOKEN, NULL);
     cr_assert_eq(hub_access_check(w.a, w.h, "o/n", HUB_ACCESS_METADATA, TOKEN, NULL, &w.err), 0);
     cr_assert_eq(script_count(w.s), 4);
     atomic_store(&skew_s, 61);
@@ -235,6 +236,164 @@ Test(hub_access, what_is_hidden_from_one_was_public_for_nobody)
     world_free(&w);
 }
 
+/* ---- whose name it is ------------------------------------------------------------------------ */
+
+#define FIRST "0123456789abcdef01234567"
+#define SECOND "76543210fedcba9876543210"
+#define INFO_OF(identity)                                                                          \
+    "{\"_id\":\"" identity "\",\"id\":\"o/"                                                        \
+    "m\",\"sha\":\"0123456789abcdef0123456789abcdef01234567\"}"
+
+static void is_identity(struct world *w, const char *commit, const char *wanted)
+{
+    char found[HUB_IDENTITY_MAX + 1];
+    cr_assert_geq(hub_identity_get(w->store, "hf", "o/m", commit, found, &w->err), 0);
+    cr_assert_str_eq(found, wanted);
+}
+
+static void noted(struct world *w, const char *identity)
+{
+    char now[HUB_IDENTITY_MAX + 1];
+    struct hub_revision r = {.id = "o/m", .commit = "0123456789abcdef0123456789abcdef01234567"};
+    snprintf(r.identity, sizeof(r.identity), "%s", identity);
+    cr_assert_eq(hub_identity_note(w->store, &w->c, "o/m", &r, now, &w->err), 0);
+}
+
+Test(hub_access, the_rights_are_to_the_repository_that_has_the_name)
+{
+    struct world w;
+    struct hub_pin pin;
+    const char *commit = "0123456789abcdef0123456789abcdef01234567";
+    world_new(&w, CREDENTIALS_FORWARD);
+    noted(&w, FIRST);
+    is_identity(&w, commit, FIRST);
+    hub_said(&w, "{\"private\":false,\"gated\":false}");
+    cr_assert_eq(store_hub_pin_put(w.store, "hf", NULL, "o/m", "main", commit, &w.err), 0);
+    script_reply(w.s, GET_CHECK, "{}", "200 OK");
+    script_reply(w.s, GET_INFO, INFO_OF(FIRST), "200 OK");
+    allowed(&w, HUB_ACCESS_CONTENT, TOKEN, 2);
+    allowed(&w, HUB_ACCESS_CONTENT, TOKEN, 2);
+    allowed(&w, HUB_ACCESS_METADATA, TOKEN, 2);
+    cr_assert_eq(store_hub_pin_get(w.store, "hf", "o/m", "main", &pin, &w.err), 1);
+    script_reply(w.s, GET_INFO, INFO_OF(SECOND), "200 OK");
+    allowed(&w, HUB_ACCESS_METADATA, OTHER, 3);
+    is_identity(&w, "", SECOND);
+    is_identity(&w, commit, FIRST);
+    cr_assert_eq(store_hub_pin_get(w.store, "hf", "o/m", "main", &pin, &w.err), 0);
+    script_reply(w.s, GET_CHECK, "{}", "200 OK");
+    allowed(&w, HUB_ACCESS_CONTENT, OTHER, 4);
+    /* what the first caller was told was about another one */
+    script_reply(w.s, GET_INFO, "", "404 Not Found\r\nX-Error-Code: RepoNotFound");
+    refused(&w, HUB_ACCESS_CONTENT, TOKEN, ERR_NOT_FOUND, HUB_MISSING_REPOSITORY, 5);
+    world_free(&w);
+}
+
+Test(hub_access, a_right_that_nobody_knows_what_to_counts_for_nothing)
+{
+    struct world w;
+    world_new(&w, CREDENTIALS_FORWARD);
+    noted(&w, FIRST);
+    hub_access_allowed(w.a, "o/m", HUB_ACCESS_CONTENT, TOKEN, NULL);
+    hub_access_allowed(w.a, "o/m", HUB_ACCESS_CONTENT, OTHER, FIRST);
+    down(&w, 2);
+    allowed(&w, HUB_ACCESS_CONTENT, OTHER, 0);
+    refused(&w, HUB_ACCESS_CONTENT, TOKEN, ERR_UPSTREAM, HUB_MISSING_NONE, 1);
+    atomic_store(&skew_s, 61);
+    allowed(&w, HUB_ACCESS_CONTENT, OTHER, 2);
+    /* the info alone does not renew the right to the files */
+    atomic_store(&skew_s, 0);
+    hub_access_allowed(w.a, "o/m", HUB_ACCESS_CONTENT, NULL, NULL);
+    atomic_store(&skew_s, 59);
+    script_reply(w.s, GET_INFO, INFO_OF(FIRST), "200 OK");
+    allowed(&w, HUB_ACCESS_CONTENT, NULL, 3);
+    atomic_store(&skew_s, 61);
+    script_reply(w.s, GET_CHECK, "", "403 Forbidden\r\nX-Error-Code: GatedRepo");
+    refused(&w, HUB_ACCESS_CONTENT, NULL, ERR_UNAUTHORIZED, HUB_MISSING_GATED, 4);
+    world_free(&w);
+}
+
+Test(hub_access, a_hub_without_identities_is_not_asked_for_them)
+{
+    struct world w;
+    world_new(&w, CREDENTIALS_FORWARD);
+    noted(&w, "");
+    script_reply(w.s, GET_CHECK, "{}", "200 OK");
+    allowed(&w, HUB_ACCESS_CONTENT, TOKEN, 1);
+    noted(&w, FIRST);
+    is_identity(&w, "", FIRST);
+    noted(&w, ""); /* a server between that leaves it out is no news */
+    is_identity(&w, "", FIRST);
+    world_free(&w);
+}
+
+static void import_as(struct world *w, const char *name, const char *id)
+{
+    struct digest d = {0};
+    const char *tags[] = {"main"};
+    cr_assert_eq(digest_of(DIGEST_SHA256, "{}", 2, &d, NULL), 0);
+    const struct import_record r = {.repository = name,
+                                    .upstream = "hf",
+                                    .repo_id = id,
+                                    .commit = "0123456789abcdef0123456789abcdef01234567",
+                                    .tags = tags,
+                                    .n_tags = 1,
+                                    .manifest_digest = d,
+                                    .media_type = "application/json",
+                                    .manifest = "{}",
+                                    .manifest_len = 2};
+    cr_assert_eq(store_commit_import(w->store, &r, &w->err), 0, "%s", w->err.text);
+}
+
+static bool has_import(struct world *w, const char *name)
+{
+    struct tag tag;
+    return store_tag_get(w->store, name, "main", &tag, NULL) == 1;
+}
+
+Test(hub_access, imports_of_the_first_repository_go)
+{
+    struct world w;
+    struct hub_revision r = {.id = "o/m", .identity = FIRST}, moved = {.id = "o/moved"};
+    struct repository_row row = {.upstream = "hf", .repo_id = "o/m"};
+    char now[HUB_IDENTITY_MAX + 1];
+    world_new(&w, CREDENTIALS_FORWARD);
+    noted(&w, FIRST);
+    import_as(&w, "hf/o/m", "o/m");
+    import_as(&w, "hf/friend", "o/m");
+    import_as(&w, "hf/o/n", "o/n");
+    cr_assert_eq(hub_identity_check_import(w.store, &w.c, "hf/o/m", &r, &w.err), 0);
+    /* renamed, it is the same one */
+    strcpy(moved.identity, FIRST);
+    cr_assert_eq(hub_identity_note(w.store, &w.c, "o/m", &moved, now, &w.err), 0);
+    cr_assert_eq(hub_identity_check_name(w.store, &w.c, "hf/o/m", &row, &moved, &w.err), 0);
+    cr_assert(has_import(&w, "hf/o/m") && has_import(&w, "hf/friend"));
+    noted(&w, SECOND);
+    cr_assert(!has_import(&w, "hf/o/m") && !has_import(&w, "hf/friend") &&
+              has_import(&w, "hf/o/n"));
+    /* one that was under way */
+    import_as(&w, "hf/o/m", "o/m");
+    cr_assert_lt(hub_identity_check_import(w.store, &w.c, "hf/o/m", &r, &w.err), 0);
+    cr_assert_eq(w.err.code, ERR_UPSTREAM);
+    cr_assert_not(has_import(&w, "hf/o/m"));
+    /* what the name was before is another one */
+    import_as(&w, "hf/o/m", "o/moved");
+    strcpy(row.repo_id, "o/moved");
+    cr_assert_eq(hub_identity_check_name(w.store, &w.c, "hf/o/m", &row, &r, &w.err), 0);
+    cr_assert_not(has_import(&w, "hf/o/m"));
+    world_free(&w);
+}
+
+Test(hub_access, with_own_rights_the_first_repository_stays)
+{
+    struct world w;
+    world_new(&w, CREDENTIALS_OWN);
+    noted(&w, FIRST);
+    noted(&w, SECOND);
+    is_identity(&w, "", FIRST);
+    is_identity(&w, "0123456789abcdef0123456789abcdef01234567", SECOND);
+    world_free(&w);
+}
+
 struct asker {
     struct world *w;
     int rc;
@@ -297,7 +456,7 @@ Test(hub_access, forgets_when_there_are_too_many)
     world_new(&w, CREDENTIALS_FORWARD);
     for (unsigned i = 0; i < 20000; i++) {
         snprintf(token, sizeof(token), "hf_secret%u", i);
-        hub_access_allowed(w.a, "o/m", HUB_ACCESS_CONTENT, token);
+        hub_access_allowed(w.a, "o/m", HUB_ACCESS_CONTENT, token, NULL);
     }
     allowed(&w, HUB_ACCESS_CONTENT, token, 0);
     down(&w, 1);
