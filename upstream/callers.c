@@ -66,12 +66,11 @@ static void note_refused(struct callers *c, unsigned i)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int ask_as(struct hub *h, const char *token,
+static int ask_as(struct hub *h, const struct hub_asking *how,
                   int (*ask)(void *ctx, struct hub *as, struct error *err), void *ctx,
                   struct error *err)
 {
-    const struct hub_asking how = {.has_token = true, .token = *token ? token : NULL};
-    struct hub *as = hub_as(h, &how);
+    struct hub *as = hub_as(h, how);
     if (!as)
         return err_set(err, ERR_NOMEM, "out of memory for a Hub client");
     int rc = ask(ctx, as, err);
@@ -79,20 +78,23 @@ static int ask_as(struct hub *h, const char *token,
     return rc;
 }
 
-int callers_ask(struct callers *c, struct hub *h,
+int callers_ask(struct callers *c, struct hub *h, uint64_t connect_by_ms,
                 int (*ask)(void *ctx, struct hub *as, struct error *err), void *ctx,
                 struct error *err)
 {
     char token[CALLER_TOKEN_MAX + 1];
+    struct hub_asking how = {.connect_by_ms = connect_by_ms};
     struct error why = ERROR_INIT;
     unsigned i;
     int rc = -1;
     if (hub_config(h)->credentials != CREDENTIALS_FORWARD)
-        return ask(ctx, h, err);
+        return ask_as(h, &how, ask, ctx, err);
     err_set(&why, ERR_UNAUTHORIZED, "every token that this was asked for with was refused");
     while (rc < 0 && next_token(c, &i, token)) {
         why = ERROR_INIT;
-        rc = ask_as(h, token, ask, ctx, &why);
+        how.has_token = true;
+        how.token = *token ? token : NULL;
+        rc = ask_as(h, &how, ask, ctx, &why);
         if (rc == 0 || !upstream_refuses(&why))
             break;
         note_refused(c, i);

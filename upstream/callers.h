@@ -27,8 +27,8 @@ void callers_add(struct callers *c, const char *token);
 
 /* Asks the Hub on behalf of one of them, of each that was not refused before until one is not. With
  * `credentials: own` that is the Hub as it is. ERR_UNAUTHORIZED, ERR_DENIED and ERR_NOT_FOUND are
- * refusals. */
-int callers_ask(struct callers *c, struct hub *h,
+ * refusals. connect_by_ms: see struct hub_asking. */
+int callers_ask(struct callers *c, struct hub *h, uint64_t connect_by_ms,
                 int (*ask)(void *ctx, struct hub *as, struct error *err), void *ctx,
                 struct error *err);
 

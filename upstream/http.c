@@ -16,6 +16,7 @@ struct exchange {
     struct http_response *r;
     struct error *err;
     uint64_t received;
+    uint64_t connect_ms;          /* its connect timeout */
     uint64_t moved_ms;            /* when the last byte came; the stall clock */
     uint64_t pace_ms, pace_bytes; /* since when, and how many bytes came then; the drip clock */
     bool connected;               /* before this the connect timeout counts, not the stall clock */
@@ -226,9 +227,17 @@ static CURLcode set_certificates(CURL *curl, const struct http_pool *p, const st
     return code;
 }
 
-static CURLcode set_transport(CURL *curl, const struct http_pool *p, const char *proxy)
+static uint64_t connect_timeout_ms(const struct exchange *x)
+{
+    uint64_t now = clock_monotonic_ms(), ms = x->pool->connect_timeout_s * 1000u;
+    uint64_t left = x->q->connect_by_ms > now ? x->q->connect_by_ms - now : ms;
+    return left < ms ? left : ms;
+}
+
+static CURLcode set_transport(CURL *curl, struct exchange *x, const char *proxy)
 {
     CURLcode code = CURLE_OK;
+    x->connect_ms = connect_timeout_ms(x);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -240,7 +249,7 @@ static CURLcode set_transport(CURL *curl, const struct http_pool *p, const char 
     SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's header is not the upstream's */
     SET(CURLOPT_PROXY, proxy);                 /* "" = none, whatever the environment says */
     SET(CURLOPT_NOPROXY, "");                  /* likewise */
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)p->connect_timeout_s * 1000L);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)x->connect_ms);
     SET(CURLOPT_BUFFERSIZE, 131072L);
     SET(CURLOPT_MAXCONNECTS, 4L);
     /* Else giving up, or being cancelled, waits for a name server that does not answer; so the
@@ -383,7 +392,7 @@ static int curl_failed(struct exchange *x, CURLcode code)
             return err_set(x->err, ERR_TIMEOUT, "%s: no whole answer in the time that was left",
                            x->where);
         return err_set(x->err, ERR_TIMEOUT, "%s: no connection within %" PRIu64 " s", x->where,
-                       x->pool->connect_timeout_s);
+                       (x->connect_ms + 999) / 1000);
     case CURLE_GOT_NOTHING:
         return err_set(x->err, ERR_UPSTREAM, "%s: the connection was closed without an answer",
                        x->where);
@@ -434,7 +443,7 @@ static int run(struct exchange *x)
         x->from_caller = true;
         return -1;
     }
-    CURLcode code = set_transport(curl, x->pool, proxy);
+    CURLcode code = set_transport(curl, x, proxy);
     if (code == CURLE_OK)
         code = set_certificates(curl, x->pool, x->ca);
     if (code == CURLE_OK)

@@ -122,6 +122,9 @@ struct http_request {
     /* Monotonic; when it has not ended by then ERR_TIMEOUT, or ERR_BUSY when there was no place for
      * it. 0 = none. */
     uint64_t deadline_ms;
+    /* Monotonic; when there is no connection by then ERR_TIMEOUT. 0, or past: the pool's
+     * connect_timeout alone. */
+    uint64_t connect_by_ms;
     const atomic_bool *cancel; /* looked at about once a second and at each chunk; NULL = never */
 };
 

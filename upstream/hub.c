@@ -335,7 +335,8 @@ static int request(struct request *x, struct http_response **ret, struct error *
                                 .bearer = x->who.token,
                                 .cdn_loop = loop_value(&loop, way),
                                 .max_body = x->q->max_body,
-                                .deadline_ms = x->h->how.deadline_ms};
+                                .deadline_ms = x->h->how.deadline_ms,
+                                .connect_by_ms = x->h->how.connect_by_ms};
     struct error why = ERROR_INIT;
     if (x->q->on_data) {
         http.on_headers = on_headers;

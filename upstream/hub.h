@@ -36,6 +36,8 @@ struct hub_asking {
     const char *token;
     /* Monotonic: a request that has not ended by then is ERR_TIMEOUT; 0 = none. */
     uint64_t deadline_ms;
+    /* Monotonic: likewise one that has no connection by then; 0, or past: connect_timeout alone. */
+    uint64_t connect_by_ms;
     /* For something that is held: not while few requests are left (RateLimit), then
      * ERR_RATE_LIMITED. */
     bool spare;

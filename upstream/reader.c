@@ -17,6 +17,8 @@
 /* Clients of a Hub give up, for good, when an answer has not begun 10 s after they asked; one that
  * has begun and pauses they take up again. */
 #define START_SOON_MS 8000
+/* So that what cannot be connected to has failed by then. */
+#define CONNECT_SOON_MS 7500
 #define HALT_STEP_MS 500
 #define LOOKS 4u /* at what is known of a blob, while that changes */
 
@@ -141,7 +143,8 @@ static int find_transfer(struct reader *r, struct link *link, struct error *err)
     bool running = transfer_find(u->transfers, &r->digest, size, &source, &r->transfer) > 0;
     r->kind = running ? READER_JOIN : READER_FILL;
     if (!running) {
-        if (reader_source(u, link, &r->digest, r->token, &source, err) < 0)
+        uint64_t connect_by_ms = r->has_given ? caller_deadline(CONNECT_SOON_MS) : 0;
+        if (reader_source(u, link, &r->digest, r->token, connect_by_ms, &source, err) < 0)
             return -1;
         source.alone = r->alone;
         if (transfer_join(u->transfers, &r->digest, size, &source, &r->transfer, err) < 0)
@@ -191,7 +194,7 @@ static int join(struct reader *r, struct link *link, struct error *err)
         transfer_hurry(r->transfer, r->first, r->end);
     int rc = wait_for_state(r, TRANSFER_HEADERS, err);
     if (rc == 0)
-        return r->has_given ? 0 : not_begun(r->upstreams, err);
+        return r->has_given ? transfer_begin(r->transfer, err) : not_begun(r->upstreams, err);
     if (rc > 0 && claimed && feeds(r))
         rc = prove(r, err);
     return rc < 0 ? -1 : 0;
@@ -465,8 +468,8 @@ static int join_small(struct reader *r, const struct config_upstream *c,
                                       .id = o->repo_id,
                                       .commit = o->commit,
                                       .file = file,
-                                      .token = r->token};
-    uint64_t have;
+                                      .token = r->token,
+                                      .answer_by_ms = caller_deadline(START_SOON_MS)};
     bool started;
     if (config_is_offline(u->config, c))
         return err_set(err, ERR_NOT_FOUND,
@@ -477,8 +480,7 @@ static int join_small(struct reader *r, const struct config_upstream *c,
         return -1;
     r->kind = started ? READER_FILL : READER_JOIN;
     r->size = r->end = file->size;
-    int rc = small_wait(r->small, 0, caller_deadline(START_SOON_MS), &have, err);
-    return rc < 0 || (rc == 0 && small_is_refused(r->small, err)) ? -1 : 0;
+    return small_begin(r->small, from.answer_by_ms, err);
 }
 
 /* Whether it came before. */

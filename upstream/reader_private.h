@@ -13,8 +13,8 @@
 int link_of_origin(const struct origin *origin, uint64_t size, struct link *ret, struct error *err);
 
 /* Takes the link over on success. token: the caller's, see reader_open_file(). ERR_NOT_FOUND: the
- * upstream is not configured any more, or offline. */
+ * upstream is not configured any more, or offline. connect_by_ms: see struct transfer_source. */
 int reader_source(struct upstreams *u, struct link *link, const struct digest *d, const char *token,
-                  struct transfer_source *ret, struct error *err);
+                  uint64_t connect_by_ms, struct transfer_source *ret, struct error *err);
 
 #endif

@@ -10,6 +10,7 @@ struct hub_source {
     struct link link; /* keeps the origin's strings */
     struct digest digest;
     struct callers callers;
+    uint64_t connect_by_ms;
 };
 
 struct locating {
@@ -29,7 +30,7 @@ static int hub_source_locate(void *ctx, struct http_location *ret, struct error 
 {
     struct hub_source *s = ctx;
     struct locating l = {.source = s, .ret = ret};
-    return callers_ask(&s->callers, s->hub, locate_as, &l, err);
+    return callers_ask(&s->callers, s->hub, s->connect_by_ms, locate_as, &l, err);
 }
 
 static void hub_source_add_caller(void *ctx, const char *token)
@@ -48,7 +49,8 @@ static void hub_source_release(void *ctx)
 
 /* Takes the link over on success. */
 static int hub_source_make(struct hub *h, struct link *link, const struct digest *d,
-                           const char *token, struct transfer_source *ret, struct error *err)
+                           const char *token, uint64_t connect_by_ms, struct transfer_source *ret,
+                           struct error *err)
 {
     struct hub_source *s = calloc(1, sizeof(*s));
     if (!s)
@@ -61,6 +63,7 @@ static int hub_source_make(struct hub *h, struct link *link, const struct digest
     s->hub = h;
     s->link = *link;
     s->digest = *d;
+    s->connect_by_ms = connect_by_ms;
     *link = (struct link){0};
     *ret = (struct transfer_source){
         .upstream = hub_config(h)->prefix,
@@ -72,12 +75,13 @@ static int hub_source_make(struct hub *h, struct link *link, const struct digest
         .add_caller = hub_source_add_caller,
         .release = hub_source_release,
         .ctx = s,
+        .connect_by_ms = connect_by_ms,
     };
     return 0;
 }
 
 int reader_source(struct upstreams *u, struct link *link, const struct digest *d, const char *token,
-                  struct transfer_source *ret, struct error *err)
+                  uint64_t connect_by_ms, struct transfer_source *ret, struct error *err)
 {
     const struct config_upstream *c = upstreams_named(u, link->origin.upstream);
     if (!c)
@@ -92,7 +96,7 @@ int reader_source(struct upstreams *u, struct link *link, const struct digest *d
     }
     struct mirror *m = upstreams_mirror(u, c);
     if (m ? mirror_source(m, link, d, ret, err) < 0
-          : hub_source_make(upstreams_hub(u, c), link, d, token, ret, err) < 0)
+          : hub_source_make(upstreams_hub(u, c), link, d, token, connect_by_ms, ret, err) < 0)
         return -1;
     ret->limiter = upstreams_limiter_of(u, c);
     return 0;

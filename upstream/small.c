@@ -16,6 +16,8 @@
 #define SMALL_STACK (256u << 10)
 /* An upstream that wants to be left alone for longer than a client waits: its answer is theirs. */
 #define WAIT_MAX_S 5u
+/* Before a client has to have an answer the Hub has to be connected, or has failed. */
+#define CONNECT_MARGIN_MS 500u
 
 struct smalls {
     struct store *store;
@@ -59,11 +61,13 @@ struct small {
     unsigned refs;
     enum small_state state;
     struct lending *lending; /* set once, by the fetch */
-    uint64_t have;        /* only grows; what is below it in the buffer does not change any more */
-    unsigned char *data;  /* the fetch writes behind `have` without the lock */
-    struct blob *blob;    /* instead of data, once it is kept */
-    struct error error;   /* FAILED: why; DONE: why it could not be kept, if it could not */
-    struct error refused; /* RUNNING: why nothing comes at the moment; its code NONE: it may */
+    uint64_t have;         /* only grows; what is below it in the buffer does not change any more */
+    unsigned char *data;   /* the fetch writes behind `have` without the lock */
+    struct blob *blob;     /* instead of data, once it is kept */
+    struct error error;    /* FAILED: why; DONE: why it could not be kept, if it could not */
+    struct error refused;  /* RUNNING: why nothing comes at the moment; its code NONE: it may */
+    uint64_t answer_by_ms; /* of the last of its clients; 0 = there is one that can wait */
+    bool begun;            /* the answer to a client, though there are no bytes */
 };
 
 static const char *prefix_of(const struct small *x)
@@ -211,19 +215,41 @@ static bool may_pass(const struct error *why)
            why->retry_after <= WAIT_MAX_S;
 }
 
+/* Until when somebody waits for a status: 0 = nobody does who could not go on to. */
+static uint64_t answer_by(struct small *x)
+{
+    pthread_mutex_lock(&x->lock);
+    uint64_t ms = x->begun || x->reached ? 0 : x->answer_by_ms;
+    pthread_mutex_unlock(&x->lock);
+    return ms;
+}
+
+static uint64_t connect_by(struct small *x)
+{
+    uint64_t ms = answer_by(x);
+    return ms > CONNECT_MARGIN_MS ? ms - CONNECT_MARGIN_MS : 0;
+}
+
+/* What comes of another attempt would come too late for everybody. */
+static bool is_too_late(struct small *x, const struct error *why)
+{
+    uint64_t until_ms = answer_by(x);
+    return until_ms && clock_monotonic_ms() + why->retry_after * 1000ull >= until_ms;
+}
+
 /* All bytes, whatever the connections do. */
 static int receive(struct small *x, struct error *err)
 {
     struct http_pool *pool = hub_pool(x->hub);
     for (unsigned attempt = 0;; attempt++) {
         struct error why = ERROR_INIT;
-        if (callers_ask(&x->callers, x->hub, stream_as, x, &why) == 0)
+        if (callers_ask(&x->callers, x->hub, connect_by(x), stream_as, x, &why) == 0)
             return 0;
         if (x->at > x->reached) {
             x->reached = x->at;
             attempt = 0;
         }
-        if (!may_pass(&why) || attempt >= hub_config(x->hub)->retries) {
+        if (!may_pass(&why) || attempt >= hub_config(x->hub)->retries || is_too_late(x, &why)) {
             *err = why;
             return -1;
         }
@@ -395,6 +421,8 @@ static struct small *find(struct smalls *t, const struct small_source *from)
         if (is_same(x, from)) {
             pthread_mutex_lock(&x->lock);
             x->refs++;
+            if (!from->answer_by_ms || (x->answer_by_ms && x->answer_by_ms < from->answer_by_ms))
+                x->answer_by_ms = from->answer_by_ms;
             pthread_mutex_unlock(&x->lock);
             return x;
         }
@@ -456,6 +484,7 @@ static struct small *small_new(struct smalls *t, const struct small_source *from
     }
     x->file = *from->file;
     x->file.path = x->path;
+    x->answer_by_ms = from->answer_by_ms;
     return x;
 }
 
@@ -572,16 +601,27 @@ int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *r
     return rc;
 }
 
-bool small_is_refused(struct small *x, struct error *err)
+int small_begin(struct small *x, uint64_t deadline_ms, struct error *err)
 {
+    struct error why = ERROR_INIT;
+    uint64_t have;
+    int rc = small_wait(x, 0, deadline_ms, &have, err);
+    if (rc)
+        return rc < 0 ? -1 : 0;
     pthread_mutex_lock(&x->lock);
-    bool is = x->state == SMALL_RUNNING && x->refused.code != ERR_NONE;
-    if (is && err)
-        *err = x->refused;
+    if (x->state == SMALL_FAILED)
+        why = x->error;
+    else if (x->state == SMALL_RUNNING)
+        why = x->refused;
+    bool begins = why.code == ERR_NONE;
+    x->begun = x->begun || begins;
     pthread_mutex_unlock(&x->lock);
-    if (is && err)
-        upstream_blame(err, prefix_of(x));
-    return is;
+    if (begins)
+        return 0;
+    upstream_blame(&why, prefix_of(x));
+    if (err)
+        *err = why;
+    return -1;
 }
 
 int small_wait_kept(struct small *x, uint64_t deadline_ms, struct error *err)

@@ -10,9 +10,11 @@
  * when its readers have left. Readers get bytes while they come, but for the last SMALL_WITHHELD
  * ones (the whole of a shorter file): those wait until the object id has matched. A connection that
  * breaks is tried again, from the file's beginning, and what was published already has to come
- * again byte for byte. After a mismatch, when bytes that readers got are given up, and when a crash
- * took a fetch away that they had some of (upstream/lending.h), nobody may resume for
- * TRANSFER_MISMATCH_S: small_check_resume().
+ * again byte for byte. While nothing has come, and no client's answer has begun, that ends when the
+ * last of the clients has to have an answer (answer_by_ms), so that it is a status. After a
+ * mismatch, when bytes that readers got are given up, and when a crash took a fetch away that they
+ * had some of (upstream/lending.h), nobody may resume for TRANSFER_MISMATCH_S:
+ * small_check_resume().
  *
  * Bounds: HUB_SMALL_FILE_MAX for a file, SMALL_MEMORY_MAX for all, SMALL_THREADS_MAX at once; who
  * comes when they are reached waits SMALL_PATIENCE_MS (of the client's waiting), then ERR_BUSY.
@@ -49,6 +51,9 @@ struct small_source {
     const char *id, *commit; /* id: with its kind */
     const struct commit_file *file;
     const char *token; /* the caller's, for `credentials: forward`; NULL = none */
+    /* CLOCK_MONOTONIC: until when its client has to have an answer, see small_begin(); 0 = it can
+     * wait. */
+    uint64_t answer_by_ms;
 };
 /* Finds the running fetch or starts one. *ret is a reference for one reader; *ret_started: there
  * was none. ERR_TOO_LARGE, ERR_BUSY, ERR_CANCELLED after a stop. */
@@ -60,9 +65,10 @@ void small_unref(struct small *x); /* NULL is fine */
  * *ret_have, 0, or -1 with the fetch's error. */
 int small_wait(struct small *x, uint64_t seen, uint64_t deadline_ms, uint64_t *ret_have,
                struct error *err);
-/* Whether the last thing that the Hub had to say was a failure: it may end well still, and who has
- * not begun to answer a client had better say why it takes so long. */
-bool small_is_refused(struct small *x, struct error *err);
+/* Waits until the client's answer may begin: there is something to read, or the deadline has come
+ * and the Hub has not failed yet, or not since bytes came. -1: it has, and the client had better be
+ * told why it takes so long. */
+int small_begin(struct small *x, uint64_t deadline_ms, struct error *err);
 /* Sleeps until it has ended: 1 it is right and kept, 0 at the deadline, -1; also when it could not
  * be kept, for the reason given. */
 int small_wait_kept(struct small *x, uint64_t deadline_ms, struct error *err);

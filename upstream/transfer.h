@@ -29,7 +29,8 @@
  * over a connection of its own at once, also while the transfer waits for its place.
  *
  * A broken connection resumes by Range from what is written; a 403 of a signed URL is located
- * again; both without end as long as there is progress, and `retries` times without. A partial left
+ * again; both without end as long as there is progress, and `retries` times without (but once only
+ * while clients still wait for a status). A partial left
  * by an earlier process is hashed again first, publishing `have` as it goes. One from another
  * source is not taken over (writer_open_from): whoever lies would have others begin with its bytes.
  *
@@ -88,6 +89,9 @@ struct transfer_source {
     void (*release)(void *ctx);
     void *ctx;
     bool alone; /* joins no transfer from another repository: one has just failed */
+    /* Monotonic: before the upstream has answered, a request that has no connection by then has
+     * failed; 0 = connect_timeout alone. */
+    uint64_t connect_by_ms;
 };
 
 struct transfers;
@@ -134,6 +138,10 @@ bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size);
  * reached, 0 at the deadline, -1 with the transfer's error once it has failed. */
 int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
                   uint64_t deadline_ms, uint64_t *ret_have, struct error *err);
+/* The answer to a client can wait no longer. 0: it may begin though the upstream has not answered;
+ * `retries` count from now on. -1: the transfer has failed, or the last thing that came of the
+ * upstream was a failure, and the client had better be told. */
+int transfer_begin(struct transfer *x, struct error *err);
 /* -1 with the reason when its bytes are only passed through, so that the blob will not be held. */
 int transfer_is_kept(struct transfer *x, struct error *err);
 /* Comes before a reader's first bytes: should they turn out wrong, or be given up, the clients of

@@ -300,6 +300,14 @@ static bool is_redirect(unsigned status)
 
 /* ---- the exchange ------------------------------------------------------------------------- */
 
+static uint64_t connect_by(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    uint64_t ms = x->state < TRANSFER_HEADERS && !x->begun ? x->source.connect_by_ms : 0;
+    pthread_mutex_unlock(&x->lock);
+    return ms;
+}
+
 static int perform(struct fetch *f, const struct aim *a, struct http_response **ret,
                    struct error *err)
 {
@@ -323,6 +331,7 @@ static int perform(struct fetch *f, const struct aim *a, struct http_response **
         .on_data = on_data,
         .ctx = f,
         .spare = f->kind == FETCH_EXTRA,
+        .connect_by_ms = connect_by(x),
         .cancel = &x->halt,
     };
     return http_perform(x->source.pool, &q, ret, err);

@@ -133,18 +133,21 @@ struct lead {
     bool relocated;
 };
 
-static bool reached_headers(struct transfer *x)
+/* Whether clients have a status already. Those who have none are told of this failure. */
+static bool have_status(struct transfer *x, const struct error *why)
 {
     pthread_mutex_lock(&x->lock);
-    bool reached = x->state >= TRANSFER_HEADERS;
+    bool have = x->state >= TRANSFER_HEADERS || x->begun;
+    if (x->state < TRANSFER_HEADERS)
+        x->refused = *why;
     pthread_mutex_unlock(&x->lock);
-    return reached;
+    return have;
 }
 
 /* Waits before the next attempt; false when there is none, for the reason that err tells. */
 static bool may_retry(struct transfer *x, unsigned *failures, struct error *err)
 {
-    bool started = reached_headers(x);
+    bool started = have_status(x, err);
     unsigned patience_s = started ? RETRY_AFTER_MAX_S : START_PATIENCE_S;
     if (++*failures > (started ? x->source.retries : START_RETRIES) ||
         err->retry_after > patience_s)

@@ -132,16 +132,18 @@ struct transfer {
     unsigned n_wants;
     uint64_t no_wants_until_ms; /* the upstream does not give single ranges now */
     struct meter meter;
-    unsigned target;     /* connections to have */
-    bool ranges;         /* the upstream has shown that it answers them */
-    bool single;         /* one connection only: it refused or contradicted a further one */
-    bool answered;       /* the first answer has come: */
-    char etag[128];      /* its strong validator, "" = none */
-    bool contradicted;   /* an answer said: */
-    uint64_t said;       /* the blob's size */
-    struct lent lent;    /* whose readers have got a byte, of an earlier transfer too */
-    bool judged;         /* lent is being noted: nobody is added before the end */
-    struct error broken; /* what stopped everything, from another thread */
+    unsigned target;      /* connections to have */
+    bool ranges;          /* the upstream has shown that it answers them */
+    bool single;          /* one connection only: it refused or contradicted a further one */
+    bool answered;        /* the first answer has come: */
+    char etag[128];       /* its strong validator, "" = none */
+    bool contradicted;    /* an answer said: */
+    uint64_t said;        /* the blob's size */
+    struct lent lent;     /* whose readers have got a byte, of an earlier transfer too */
+    bool judged;          /* lent is being noted: nobody is added before the end */
+    struct error broken;  /* what stopped everything, from another thread */
+    struct error refused; /* before HEADERS: the last failure; its code NONE: there was none */
+    bool begun;           /* the answer to a client, before HEADERS */
     struct http_location location;
     unsigned location_number;
     bool locating;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "upstream/blame.h"
 #include "upstream/transfer_private.h"
 
 /* So far ahead of a connection, a reader's bytes are asked for at once; otherwise after a while, if
@@ -61,6 +62,25 @@ int transfer_wait(struct transfer *x, uint64_t seen, enum transfer_state state,
     }
     pthread_mutex_unlock(&x->lock);
     return rc;
+}
+
+int transfer_begin(struct transfer *x, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    pthread_mutex_lock(&x->lock);
+    if (x->state == TRANSFER_FAILED)
+        why = x->error;
+    else if (x->state == TRANSFER_STARTING)
+        why = x->refused;
+    bool begins = why.code == ERR_NONE;
+    x->begun = x->begun || begins;
+    pthread_mutex_unlock(&x->lock);
+    if (begins)
+        return 0;
+    upstream_blame(&why, x->source.upstream);
+    if (err)
+        *err = why;
+    return -1;
 }
 
 /* ---- parts -------------------------------------------------------------------------------- */

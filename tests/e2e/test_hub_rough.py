@@ -307,6 +307,91 @@ class Clocks(Rough):
         self.assertLess(peak, 300 * 1024)
 
 
+class Down(Rough):
+    """Nothing listens where the Hub was, or its CDN: whoever asks for a file that is not here is told
+    so, in time, and never given an answer that is cut before its first byte."""
+
+    PATHS = ("config.json", "text.txt", "w.safetensors")
+
+    def begin_known(self, **settings):
+        """What is told of the files is known already."""
+        self.begin(**settings)
+        for path in self.PATHS:
+            self.head(self.url(path))
+
+    def is_told(self, path, says="refused|connect|not asked for"):
+        seconds, answer, connection = self.open(self.url(path))
+        body = answer.read()
+        connection.close()
+        self.assertEqual(answer.status, 429, (path, seconds, body))
+        self.assertLess(seconds, GIVE_UP_S, path)
+        self.assertRegex(answer.headers["X-Error-Message"], says)
+        self.assertTrue(answer.headers["Retry-After"])
+        return seconds
+
+    def all_are_told(self, paths, **more):
+        got, threads = self.together(len(paths), lambda i: self.is_told(paths[i], **more))
+        for thread in threads:
+            thread.join()
+        for seconds in got:
+            self.assertIsInstance(seconds, float)
+
+    def test_refused(self):
+        self.begin_known()
+        for host in ("hub", "cdn"):
+            self.hub.refuse(host)
+        self.all_are_told(self.PATHS * 3)
+        self.hub.serve("hub")
+        self.hub.serve("cdn")
+        for path in self.PATHS:
+            self.until(path, lambda p=path: self.take(self.url(p))[1] == TRUE[p], 30)
+
+    def test_with_more_retries_than_there_is_time_for(self):
+        self.begin_known(retries=100)
+        self.hub.refuse("hub")
+        self.all_are_told(self.PATHS)
+
+    def test_no_connection_comes_about(self):
+        """Packets are dropped: connect_timeout is longer than a client waits."""
+        self.begin_known()
+        self.hub.blackhole("hub")
+        self.all_are_told(self.PATHS, says="no connection within|not asked for")
+
+    def test_the_cdn_alone(self):
+        for how in (self.blackhole_cdn, self.refuse_cdn):
+            with self.subTest(how.__name__):
+                self.begin_known()
+                how()
+                self.is_told("w.safetensors", "refused|connect")
+                for path in ("config.json", "text.txt"):
+                    self.assertEqual(self.take(self.url(path))[:3], (200, TRUE[path], True))
+                self.wb.stop()
+
+    def blackhole_cdn(self):
+        self.hub.blackhole("cdn")
+
+    def refuse_cdn(self):
+        self.hub.refuse("cdn")
+
+    def test_one_that_comes_back_in_time(self):
+        """It is waited for, with one attempt after the other."""
+        self.begin_known()
+        self.hub.fault("hub_status", status=500, kind="small", times=3)
+        self.assertEqual(self.take(self.url("text.txt"))[:3], (200, TEXT, True))
+        self.assertEqual(self.hub.count("hub", kind="small", method="GET"), 4)
+
+    def test_an_answer_that_has_begun_waits_for_all_attempts(self):
+        """The Hub took the question and was silent until the answer had to begin."""
+        self.begin_known(stall_timeout="9s", retries=8)
+        stall = self.hub.fault("hub_stall", seconds=600, kind="small")
+        seconds, answer, _ = self.open(self.url("text.txt"))
+        self.assertEqual(answer.status, 200)
+        self.assertLess(seconds, GIVE_UP_S)
+        stall.remove()
+        self.hub.fault("hub_status", status=500, kind="small", times=2)
+        self.assertEqual(answer.read(), TEXT)
+
+
 class Moving(Rough):
     """A branch that moves all the time."""
 

@@ -2,12 +2,15 @@
 
 #include "base/clock.h"
 #include "script_server.h"
+#include "skewed_clock.h"
 #include "upstream/small.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 #define FILE_A "GET /o/m/resolve/" COMMIT "/a "
 #define SIZE 80000u
 #define OPEN_END (SIZE - SMALL_WITHHELD)
+
+static unsigned stall_s = 20;
 
 struct world {
     char dir[64], url[64];
@@ -44,7 +47,7 @@ static void world_new(struct world *w, size_t size, unsigned floor)
     w->c = (struct config_upstream){.prefix = (char *)"hf",
                                     .url = w->url,
                                     .retries = 1,
-                                    .stall_timeout_s = 20,
+                                    .stall_timeout_s = stall_s,
                                     .breaker_failures = 1000};
     cr_assert_eq(hub_new(&w->c, &w->h, &w->err), 0, "%s", w->err.text);
     cr_assert_eq(smalls_new(w->store, &w->t, &w->err), 0);
@@ -251,6 +254,110 @@ Test(small, is_given_up_in_the_end)
     small_unref(x);
     cr_assert_eq(stats_of(&w).failed, 2);
     cr_assert_eq(stats_of(&w).mismatches, 0);
+    world_free(&w);
+}
+
+static struct small *join_until(struct world *w, uint64_t answer_by_ms)
+{
+    const struct small_source from = {
+        .hub = w->h, .id = "o/m", .commit = COMMIT, .file = &w->file, .answer_by_ms = answer_by_ms};
+    struct small *x = NULL;
+    bool started;
+    cr_assert_eq(small_join(w->t, &from, &x, &started, &w->err), 0, "%s", w->err.text);
+    return x;
+}
+
+/* The script has no step for it: each question is answered 599. */
+Test(small, is_given_up_in_time_for_a_status)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    struct small *x = join_until(&w, clock_monotonic_ms() + 10000);
+    script_wait(w.s, 3); /* there is time */
+    atomic_fetch_add(&skew_s, 10);
+    unsigned n = script_count(w.s);
+    cr_assert_lt(small_begin(x, CLOCK_FOREVER, &w.err), 0);
+    cr_assert_eq(w.err.code, ERR_UPSTREAM, "%s", w.err.text);
+    cr_assert(strstr(w.err.text, "599"), "%s", w.err.text);
+    cr_assert_leq(script_count(w.s), n + 2, "one was under way, one was due");
+    small_unref(x);
+    world_free(&w);
+}
+
+Test(small, is_not_asked_for_when_the_answer_would_be_too_late)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    script_reply(w.s, FILE_A, "", "503 Service Unavailable\r\nRetry-After: 4");
+    struct small *x = join_until(&w, clock_monotonic_ms() + 3000);
+    cr_assert_lt(small_begin(x, CLOCK_FOREVER, &w.err), 0);
+    cr_assert_eq(w.err.retry_after, 4, "%s", w.err.text);
+    cr_assert_eq(script_count(w.s), 1);
+    small_unref(x);
+    world_free(&w);
+}
+
+Test(small, goes_on_for_the_last_of_its_clients)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    uint64_t now = clock_monotonic_ms();
+    struct small *last = join_until(&w, now + 600000), *first = join_until(&w, now + 1);
+    script_wait(w.s, 3);
+    cr_assert_lt(small_begin(first, now + 1, &w.err), 0, "who waits no longer is told");
+    cr_assert(strstr(w.err.text, "599"), "%s", w.err.text);
+    small_unref(first);
+    serve(&w, SIZE, SIZE, SCRIPT_KEEP);
+    cr_assert_eq(small_begin(last, now + 600000, &w.err), 0, "%s", w.err.text);
+    is_right(&w, last);
+    small_unref(last);
+    world_free(&w);
+}
+
+Test(small, goes_on_for_a_client_that_can_wait)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    struct small *x = join(&w), *other = join_until(&w, 1);
+    script_wait(w.s, 3);
+    serve(&w, SIZE, SIZE, SCRIPT_KEEP);
+    is_right(&w, x);
+    small_unref(other);
+    small_unref(x);
+    world_free(&w);
+}
+
+Test(small, goes_on_when_an_answer_has_begun)
+{
+    struct world w;
+    stall_s = 1;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    script_add(w.s, FILE_A, "", SCRIPT_STALL);
+    struct small *x = join_until(&w, 1);
+    cr_assert_eq(small_begin(x, 0, &w.err), 0, "it has not failed yet");
+    script_wait(w.s, 3);
+    serve(&w, SIZE, SIZE, SCRIPT_KEEP);
+    is_right(&w, x);
+    small_unref(x);
+    world_free(&w);
+}
+
+Test(small, goes_on_when_bytes_have_come)
+{
+    struct world w;
+    world_new(&w, SIZE, 0);
+    w.c.retries = 100;
+    serve(&w, 100, SIZE, SCRIPT_CLOSE);
+    struct small *x = join_until(&w, 1);
+    script_wait(w.s, 4);
+    serve(&w, SIZE, SIZE, SCRIPT_KEEP);
+    is_right(&w, x);
+    small_unref(x);
     world_free(&w);
 }
 

@@ -101,6 +101,86 @@ static int transfer(struct world *w, struct error *err)
     return rc;
 }
 
+/* ---- before there is a status ---------------------------------------------------------------- */
+
+struct down {
+    struct world w;
+    atomic_uint asked;
+    atomic_bool held;
+};
+
+static int locate_nothing(void *ctx, struct http_location *ret, struct error *err)
+{
+    struct down *d = ctx;
+    (void)ret;
+    atomic_fetch_add(&d->asked, 1);
+    while (atomic_load(&d->held))
+        sched_yield();
+    return err_set(err, ERR_UPSTREAM, "nothing listens there");
+}
+
+static struct transfer *start_down(struct down *d, unsigned retries)
+{
+    struct error err = ERROR_INIT;
+    struct transfer_source source = {.upstream = "test",
+                                     .pool = d->w.pool,
+                                     .retries = retries,
+                                     .locate = locate_nothing,
+                                     .ctx = d};
+    struct transfer *x = NULL;
+    cr_assert_eq(transfer_join(d->w.transfers, &d->w.digest, strlen(body), &source, &x, &err), 0);
+    while (!atomic_load(&d->asked))
+        sched_yield();
+    return x;
+}
+
+static void fails(struct transfer *x)
+{
+    struct error err = ERROR_INIT;
+    uint64_t have;
+    cr_assert_eq(transfer_wait(x, UINT64_MAX, TRANSFER_DONE, CLOCK_FOREVER, &have, &err), -1);
+    cr_assert_str_eq(err.text, "upstream test: nothing listens there");
+    err = ERROR_INIT;
+    cr_assert_eq(transfer_begin(x, &err), -1);
+    cr_assert_str_eq(err.text, "upstream test: nothing listens there");
+    transfer_unref(x);
+}
+
+Test(transfer, is_retried_once_while_there_is_no_status)
+{
+    struct down d = {.asked = 0};
+    world_new(&d.w);
+    fails(start_down(&d, 3));
+    cr_assert_eq(d.asked, 2);
+    world_free(&d.w);
+}
+
+Test(transfer, is_retried_as_ever_when_an_answer_has_begun)
+{
+    struct down d = {.held = true};
+    world_new(&d.w);
+    struct transfer *x = start_down(&d, 3);
+    cr_assert_eq(transfer_begin(x, NULL), 0, "it has not failed yet");
+    atomic_store(&d.held, false);
+    fails(x);
+    cr_assert_eq(d.asked, 4);
+    world_free(&d.w);
+}
+
+Test(transfer, who_cannot_wait_is_told_of_its_last_failure)
+{
+    struct down d = {.asked = 0};
+    struct error err = ERROR_INIT;
+    world_new(&d.w);
+    struct transfer *x = start_down(&d, 100);
+    while (atomic_load(&d.asked) < 2)
+        sched_yield(); /* the first attempt has failed */
+    cr_assert_eq(transfer_begin(x, &err), -1);
+    cr_assert_str_eq(err.text, "upstream test: nothing listens there");
+    fails(x);
+    world_free(&d.w);
+}
+
 static void redirect(struct script *s, const char *match, const char *to)
 {
     script_reply(s, match, "moved", "307 Temporary Redirect\r\nLocation: %s", to);
