@@ -582,28 +582,47 @@ static int check_row(struct hub_look *l, struct error *err)
     return hub_look_set_id(l, row.repo_id, err);
 }
 
-int hub_mirror_may_pull(struct hub_mirror *m, const char *repository, const char *revision,
-                        struct error *err)
+static int look_by_registry(struct hub_mirror *m, const char *repository, struct hub_at *at,
+                            struct hub_look *ret, struct error *err)
 {
     struct hub_query q = {.kind = HUB_MODEL};
+    size_t n = strlen(m->config->prefix);
+    bool is_ours = strncmp(repository, m->config->prefix, n) == 0 && repository[n] == '/';
+    snprintf(q.name, sizeof(q.name), "%s", is_ours ? repository + n + 1 : repository);
+    *at = (struct hub_at){.asked = false};
+    *ret = (struct hub_look){
+        .m = m, .at = at, .level = HUB_ACCESS_CONTENT, .forward = hub_access_is_forward(m->access)};
+    if (ret->forward)
+        ret->token = caller_token();
+    return read_words(ret, &q, false, err);
+}
+
+bool hub_registry_commit_is_named(struct hub_mirror *m, const char *repository, const char *commit)
+{
     struct hub_at at;
     struct hub_look l;
     char id[REPOSITORY_MAX + 1];
-    size_t n = strlen(m->config->prefix);
-    bool is_ours = strncmp(repository, m->config->prefix, n) == 0 && repository[n] == '/';
-    if (config_policy_check(m->all, repository, revision, err) < 0)
+    if (look_by_registry(m, repository, &at, &l, NULL) < 0)
+        return false;
+    int found = find_id(&l, id, NULL);
+    return found >= 0 && hub_commit_is_named(m, found ? id : hub_look_up_alias(m->hub, l.name),
+                                             repository, commit);
+}
+
+int hub_mirror_may_pull(struct hub_mirror *m, const char *repository, const char *revision,
+                        struct error *err)
+{
+    struct hub_at at;
+    struct hub_look l;
+    char id[REPOSITORY_MAX + 1];
+    bool is_commit = revision && is_lower_hex(revision, 40);
+    if (config_policy_check(m->all, repository, revision, err) < 0 &&
+        !(is_commit && hub_registry_commit_is_named(m, repository, revision)))
         return -1;
-    snprintf(q.name, sizeof(q.name), "%s", is_ours ? repository + n + 1 : repository);
-    at = (struct hub_at){.asked = false};
-    l = (struct hub_look){.m = m,
-                          .at = &at,
-                          .level = HUB_ACCESS_CONTENT,
-                          .forward = hub_access_is_forward(m->access)};
-    if (l.forward)
-        l.token = caller_token();
-    if (read_words(&l, &q, false, err) < 0)
+    if (look_by_registry(m, repository, &at, &l, err) < 0)
         return -1;
     snprintf(l.revision, sizeof(l.revision), "%s", revision ? revision : "");
+    l.is_commit = is_commit;
     int found = find_id(&l, id, err);
     if (found)
         return found < 0 || hub_look_set_id(&l, id, err) < 0 ? -1 : check_row(&l, err);

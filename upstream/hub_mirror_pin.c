@@ -188,23 +188,27 @@ static bool names_revisions(const struct hub_mirror *m, const char *repository)
     return p && p->revisions.n;
 }
 
-/* For hub_commit_is_named(), when the revision means another one by then. What cannot be stored
- * costs the client an error that says which revisions it may ask for. */
-static void note_name(const struct hub_look *l)
+void hub_commit_note_name(struct hub_mirror *m, const char *id, const char *revision,
+                          const char *commit)
 {
     _cleanup_strbuf_ struct strbuf text = STRBUF_INIT;
-    struct hub_mirror *m = l->m;
-    if (l->is_commit || l->is_about ||
-        (!names_revisions(m, l->asked_as) && !names_revisions(m, l->repository)))
+    const char *prefix = m->config->prefix;
+    if (store_hub_document_get(m->store, prefix, id, commit, NAMES_DOCUMENT, &text, NULL, NULL) <
+            0 ||
+        has_line(strbuf_str(&text), revision) || text.len > NAMES_MAX)
         return;
-    if (store_hub_document_get(m->store, m->config->prefix, l->id, l->at->commit, NAMES_DOCUMENT,
-                               &text, NULL, NULL) < 0 ||
-        has_line(strbuf_str(&text), l->revision) || text.len > NAMES_MAX)
-        return;
-    strbuf_printf(&text, "%s\n", l->revision);
+    strbuf_printf(&text, "%s\n", revision);
     if (!strbuf_failed(&text))
-        store_hub_document_put(m->store, m->config->prefix, l->id, l->at->commit, NAMES_DOCUMENT,
-                               text.data, text.len, NULL);
+        store_hub_document_put(m->store, prefix, id, commit, NAMES_DOCUMENT, text.data, text.len,
+                               NULL);
+}
+
+/* For when the revision means another one. */
+static void note_name(const struct hub_look *l)
+{
+    if (!l->is_commit && !l->is_about &&
+        (names_revisions(l->m, l->asked_as) || names_revisions(l->m, l->repository)))
+        hub_commit_note_name(l->m, l->id, l->revision, l->at->commit);
 }
 
 static bool is_allowed(const struct hub_mirror *m, const char *repository, const char *revision)

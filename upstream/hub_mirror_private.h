@@ -281,6 +281,12 @@ int hub_look_commit(struct hub_look *l, const char *path, struct hub_flight **re
  * repository's policy allows by name: clients look a branch up once, and ask by its commit then. */
 bool hub_commit_is_named(struct hub_mirror *m, const char *id, const char *repository,
                          const char *commit);
+/* Notes for it that the revision means the commit. What cannot be stored costs the client an error
+ * that says which revisions it may ask for. */
+void hub_commit_note_name(struct hub_mirror *m, const char *id, const char *revision,
+                          const char *commit);
+/* The same as hub_commit_is_named() of what a registry's name is known to mean. */
+bool hub_registry_commit_is_named(struct hub_mirror *m, const char *repository, const char *commit);
 /* Something of the commit is stored: 1, 0, -1. */
 int hub_mirror_knows_commit(struct hub_mirror *m, const char *id, const char *commit,
                             struct error *err);

@@ -211,6 +211,7 @@ static int read_tag(void *ctx, struct outcome *ret, struct error *err)
         if (asked_resolve(a, name, &revision, &missing, err) == 0) {
             if (policy_check_id(a, revision.id, spelled, err) < 0)
                 return -1;
+            policy_note_name(a, &revision, spelled);
             return build_reading(a, &readings[i], &revision, ret, err);
         }
         if (err->code != ERR_NOT_FOUND || missing != HUB_MISSING_REVISION)
@@ -241,7 +242,7 @@ static int read_tag_and_note(void *ctx, struct outcome *ret, struct error *err)
     return rc;
 }
 
-int import_tag(struct importer *i, struct hub *h, const struct reference *r,
+int import_tag(struct importer *i, struct hub *h, struct hub_mirror *m, const struct reference *r,
                struct import_result *ret, struct error *err)
 {
     struct error local = ERROR_INIT;
@@ -253,6 +254,7 @@ int import_tag(struct importer *i, struct hub *h, const struct reference *r,
     if (memory_check(&i->memory, hub_config(h)->prefix, key, err) < 0 ||
         asked_init(&a, i, h, r, err) < 0)
         return -1;
+    a.mirror = m;
     struct outcome outcome;
     if (flight_run(&i->tags, key, read_tag_and_note, &a, &outcome, err) < 0)
         return -1;

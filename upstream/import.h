@@ -17,6 +17,7 @@
 #include "upstream/hub.h"
 
 struct importer;
+struct hub_mirror;
 
 /* Both outlive it. */
 int importer_new(const struct config *c, struct store *s, struct importer **ret, struct error *err);
@@ -36,8 +37,9 @@ struct import_result {
  *   4. a GGUF quant label of the default branch's files;
  *   5. <rev>--<quant>, the label at the last "--".
  * ERR_NOT_FOUND names the nearest spelling: when a revision that is no legal tag (feature/x)
- * resembles it, the text gives that revision's commit to pull by. */
-int import_tag(struct importer *i, struct hub *h, const struct reference *r,
+ * resembles it, the text gives that revision's commit to pull by.
+ * m: the Hub's, which knows the commits of revisions that policies allow by name. */
+int import_tag(struct importer *i, struct hub *h, struct hub_mirror *m, const struct reference *r,
                struct import_result *ret, struct error *err);
 
 /* Whether what only the import can make, the config blob, is still held: 1, 0 (import the commit

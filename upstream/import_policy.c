@@ -56,7 +56,13 @@ int policy_apply(const struct build *b, struct select_file *files, size_t n, str
 
 int policy_check_revision(const struct asked *a, const char *revision, struct error *err)
 {
-    return config_policy_check(a->importer->config, a->reference->repository, revision, err);
+    const char *repository = a->reference->repository;
+    if (config_policy_check(a->importer->config, repository, revision, err) == 0)
+        return 0;
+    return a->mirror && is_lower_hex(revision, 40) &&
+                   hub_registry_commit_is_named(a->mirror, repository, revision)
+               ? 0
+               : -1;
 }
 
 int policy_check_id(const struct asked *a, const char *id, const char *revision, struct error *err)
@@ -67,7 +73,27 @@ int policy_check_id(const struct asked *a, const char *id, const char *revision,
         !config_access_allows(a->importer->config, own, ACCESS_PULL))
         return err_set(err, ERR_DENIED,
                        "no \"access\" rule of this server lets anonymous clients pull \"%s\"", own);
-    return config_policy_check(a->importer->config, own, revision, err);
+    if (config_policy_check(a->importer->config, own, revision, err) == 0)
+        return 0;
+    return a->mirror && revision && is_lower_hex(revision, 40) &&
+                   hub_commit_is_named(a->mirror, id, own, revision)
+               ? 0
+               : -1;
+}
+
+static bool names_revisions(const struct asked *a, const char *repository)
+{
+    const struct config_policy *p = config_policy_of(a->importer->config, repository);
+    return p && p->revisions.n;
+}
+
+void policy_note_name(const struct asked *a, const struct hub_revision *revision, const char *name)
+{
+    char own[REPOSITORY_MAX + 1];
+    own_name(hub_config(a->hub)->prefix, revision->id, own);
+    if (a->mirror && !is_lower_hex(name, 40) &&
+        (names_revisions(a, a->reference->repository) || names_revisions(a, own)))
+        hub_commit_note_name(a->mirror, revision->id, name, revision->commit);
 }
 
 /* ---- what is here already -------------------------------------------------------------------- */

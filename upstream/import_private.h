@@ -264,6 +264,7 @@ int build_select(const struct build *b, struct commit_files *list, struct select
 struct asked {
     struct importer *importer;
     struct hub *hub;
+    struct hub_mirror *mirror; /* of import_tag() */
     const struct reference *reference;
     const char *given;                /* as_given behind the upstream's prefix */
     char spelled[REPOSITORY_MAX + 1]; /* what the Hub is asked for */
@@ -285,6 +286,8 @@ int policy_apply(const struct build *b, struct select_file *files, size_t n, str
 /* ERR_DENIED: the policies for the name, or for the Hub's own id, do not allow the revision. */
 int policy_check_revision(const struct asked *a, const char *revision, struct error *err);
 int policy_check_id(const struct asked *a, const char *id, const char *revision, struct error *err);
+/* The revision of that name may be had: so may its commit, from now on. */
+void policy_note_name(const struct asked *a, const struct hub_revision *revision, const char *name);
 /* What sets the imports of one caller apart from those of others, who may see other repositories:
  * of its token's SHA-256; "" with `credentials: own`. */
 #define CALLER_MARK_MAX 66

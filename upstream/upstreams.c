@@ -321,7 +321,8 @@ static int manifest_by_tag(struct upstreams *u, struct hub *h, const struct refe
 
     struct import_result result;
     a->imported = true;
-    if (import_tag(u->importer, h, r, &result, err) < 0) {
+    if (import_tag(u->importer, h, upstreams_hub_mirror(u, hub_config(h)->prefix), r, &result,
+                   err) < 0) {
         if (!known || !may_serve_stale(err))
             return -1;
         manifest_answer_stale(a, tag.checked_at, err->text);

@@ -331,11 +331,55 @@ class Policies(RegistryCase):
 
     def test_only_some_revisions(self):
         self.hub.set_tag("Org/Model", "v1", self.commit)
+        later = self.repo.add_commit({"config.json": b"2"}, keep=True)
         self.serve({"revisions": ["v*"]})
         self.assertIn("tiny-Q8_0.gguf", self.files_of("hf/org/model/manifests/v1"))
         self.assertNotIn("tiny-Q8_0.gguf", self.files_of("hf/org/model/manifests/v1--Q4_K_M"))
-        for tag in ("main", "latest", "Q4_K_M", "main--Q4_K_M", self.commit):
+        for tag in ("main", "latest", "Q4_K_M", "main--Q4_K_M", later):
             self.refused(f"hf/org/model/manifests/{tag}", "v*")
+
+    def test_commits_of_revisions_that_are_allowed(self):
+        """The same by both ways, whichever has found out what the name means."""
+        first = self.commit
+        self.hub.set_tag("Org/Model", "v1", first)
+        self.hub.set_tag("Org/Model", "v2", self.repo.add_commit({"config.json": b"2"}, keep=True))
+        second, other = self.repo.tags["v2"], self.repo.add_commit(
+            {"config.json": b"3"}, branch="other", keep=True)
+        third = self.repo.add_commit({"config.json": b"4"}, keep=True)
+        rules = {"revisions": ["main", "v*"]}
+        self.serve(rules, tag_ttl="0s")
+
+        def opens(*commits):
+            for commit in (first, second, third, other):
+                tags = (commit, f"{commit}--Q4_K_M")
+                url = f"/Org/Model/resolve/{commit}/config.json"
+                if commit in commits:
+                    layers = self.files_of(f"hf/org/model/manifests/{tags[0]}")
+                    self.assertIn("tiny-Q8_0.gguf", layers)
+                    layers = self.files_of(f"hf/org/model/manifests/{tags[1]}")
+                    self.assertNotIn("tiny-Q8_0.gguf", layers)
+                    self.assertEqual(self.wb.get(url)[0], 200)
+                    continue
+                for tag in tags:
+                    self.refused(f"hf/org/model/manifests/{tag}", "v*")
+                self.assertEqual(self.wb.get(url)[0], 403)
+        opens()
+        self.assertIn("config.json", self.files_of("hf/org/model/manifests/v1--q4_k_m"))
+        opens(first)
+        self.assertEqual(self.wb.get("/Org/Model/resolve/v2/config.json")[0], 200)
+        opens(first, second)
+        self.files_of("hf/org/model/manifests/main")
+        self.hub.set_tag("Org/Model", "v1", third)
+        self.files_of("hf/org/model/manifests/v1")
+        self.refused("hf/org/model/manifests/other", "v*")
+        opens(first, second, third)
+        self.wb.stop()
+        self.serve({"revisions": ["v2"]}, data=self.wb.data)
+        self.refused(f"hf/org/model/manifests/{first}", "v2")
+        self.assertIn("config.json", self.files_of(f"hf/org/model/manifests/{second}"))
+        self.wb.stop()
+        self.serve({"pinned_only": True, "revisions": ["v2"]}, data=self.wb.data)
+        self.refused(f"hf/org/model/manifests/{second}", "v2")
 
     def test_formats_leave_files_out(self):
         self.serve({"formats": ["safetensors"]})
