@@ -76,14 +76,22 @@ static atomic_uint completed, cut;
 /* 1 all of it, 0 cut. */
 static int read_file(unsigned file, unsigned seed)
 {
-    const struct small_source from = {
-        .hub = hub, .id = "o/m", .commit = COMMIT, .file = &files[file]};
+    uint64_t answer_by_ms = seed % 4 ? 0 : clock_monotonic_ms() + seed % 60;
+    const struct small_source from = {.hub = hub,
+                                      .id = "o/m",
+                                      .commit = COMMIT,
+                                      .file = &files[file],
+                                      .answer_by_ms = answer_by_ms};
     struct small *x;
     struct error err = ERROR_INIT;
     bool started;
     uint64_t at = 0, have;
     if (small_join(smalls, &from, &x, &started, &err) < 0) {
         CHECK(err.code == ERR_BUSY, "%s", err.text);
+        return 0;
+    }
+    if (answer_by_ms && small_begin(x, answer_by_ms, &err) < 0) {
+        small_unref(x);
         return 0;
     }
     uint64_t leaves_at = seed % 7 == 0 ? size_of(file) / 3 : UINT64_MAX, step = 1 + seed % 9000;
