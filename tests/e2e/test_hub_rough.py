@@ -308,8 +308,8 @@ class Clocks(Rough):
 
 
 class Down(Rough):
-    """Nothing listens where the Hub was, or its CDN: whoever asks for a file that is not here is told
-    so, in time, and never given an answer that is cut before its first byte."""
+    """Nothing listens where the Hub was, or its CDN: whoever asks for a file that is not here is
+    told so, in time, and never given an answer that is cut before its first byte."""
 
     PATHS = ("config.json", "text.txt", "w.safetensors")
 
