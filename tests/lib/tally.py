@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOGS = os.path.join(ROOT, "build", "test-logs")
@@ -39,30 +40,36 @@ def tail(log):
 
 
 class Tally:
+    """For several threads at once."""
+
     def __init__(self, ci):
+        self.lock = threading.RLock()
         self.ci = ci
         self.passed = 0
         self.failures = []
         self.skips = []
 
     def ok(self, name, n=1):
-        self.passed += n
-        print(f"   ok       {name}" + (f": {n}" if n != 1 else ""), flush=True)
+        with self.lock:
+            self.passed += n
+            print(f"   ok       {name}" + (f": {n}" if n != 1 else ""), flush=True)
 
     def fail(self, name, log=None, text=None):
         """Shows the end of the log, or the text. Returns False."""
-        print(f"   FAILED   {name}", flush=True)
         shown = text if text is not None else tail(log) if log else ""
-        for line in shown.splitlines():
-            print(f"   |  {line}")
-        self.failures.append(name)
+        with self.lock:
+            print(f"   FAILED   {name}", flush=True)
+            for line in shown.splitlines():
+                print(f"   |  {line}")
+            self.failures.append(name)
         return False
 
     def skip(self, name, why, excused=False):
         if self.ci and not excused and not why.startswith(UNREACHABLE):
             return self.fail(name, text=f"skipped in CI: {why}")
-        print(f"   skipped: {name}: {why}", flush=True)
-        self.skips.append(f"{name}: {why}")
+        with self.lock:
+            print(f"   skipped: {name}: {why}", flush=True)
+            self.skips.append(f"{name}: {why}")
         return False
 
     def close(self, seconds):
