@@ -33,13 +33,9 @@ static const char *prefix_of(const struct asking *a)
 int hub_negative_key(const struct hub_task *t, const char *revision, struct strbuf *to,
                      struct error *err)
 {
-    char who[DIGEST_TEXT_MAX] = "";
-    struct digest d;
-    if (t->forward && t->token) {
-        if (digest_of(DIGEST_SHA256, t->token, strlen(t->token), &d, err) < 0)
-            return -1;
-        digest_format_hex(&d, who);
-    }
+    char who[DIGEST_TEXT_MAX];
+    if (hub_task_who(t, who, err) < 0)
+        return -1;
     strbuf_printf(to, "%s\n%s\n%s", who, t->name, revision);
     return strbuf_failed(to) ? err_set(err, ERR_NOMEM, "out of memory for a question to a Hub") : 0;
 }

@@ -56,18 +56,24 @@ void hub_flights_end(struct hub_flights *f)
 
 /* "kind flag who" NUL name NUL revision NUL path NUL; the names are checked and have no NUL. The
  * token's digest stands for it: a key is compared, and may be looked at in a debugger. */
+int hub_task_who(const struct hub_task *t, char ret[static DIGEST_TEXT_MAX], struct error *err)
+{
+    struct digest d;
+    strcpy(ret, t->forward ? "none" : "own");
+    if (!t->forward || !t->token)
+        return 0;
+    if (digest_of(DIGEST_SHA256, t->token, strlen(t->token), &d, err) < 0)
+        return -1;
+    digest_format_hex(&d, ret);
+    return 0;
+}
+
 static int key_of(const struct hub_task *t, struct strbuf *to, size_t at[static 3],
                   struct error *err)
 {
-    char who[DIGEST_TEXT_MAX] = "own";
-    struct digest d;
-    if (t->forward && t->token) {
-        if (digest_of(DIGEST_SHA256, t->token, strlen(t->token), &d, err) < 0)
-            return -1;
-        digest_format_hex(&d, who);
-    } else if (t->forward) {
-        strcpy(who, "none");
-    }
+    char who[DIGEST_TEXT_MAX];
+    if (hub_task_who(t, who, err) < 0)
+        return -1;
     strbuf_printf(to, "%u %d %d %s", (unsigned)t->kind, t->flag, t->is_held, who);
     const char *const texts[] = {t->name, t->revision, t->path};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {

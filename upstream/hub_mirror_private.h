@@ -156,6 +156,9 @@ struct hub_result {
 /* Answers on the calling thread, and stores it. What cannot be stored is an answer still. */
 void hub_task_run(struct hub_mirror *m, const struct hub_task *t, struct hub_result *ret);
 void hub_result_done(struct hub_result *r);
+/* Whose credentials a task is asked with, as a part of keys: "own", "none", or the SHA-256 of the
+ * caller's token. */
+int hub_task_who(const struct hub_task *t, char ret[static DIGEST_TEXT_MAX], struct error *err);
 /* The note of a negative answer: of a repository (revision "") or a revision. */
 int hub_negative_key(const struct hub_task *t, const char *revision, struct strbuf *to,
                      struct error *err);
