@@ -55,9 +55,14 @@ static bool login_fails(const struct asking *a)
 {
     _cleanup_strbuf_ struct strbuf who = STRBUF_INIT;
     enum hub_missing missing = HUB_MISSING_NONE;
-    if (a->t->forward || !a->t->is_held || !hub_token_of(a->m->hub, a->t->name))
+    const char *token = hub_token_of(a->m->hub, a->t->name);
+    if (a->t->forward || !a->t->is_held || !token)
         return false;
-    if (hub_whoami(a->hub, &who, &missing, NULL) == 0)
+    struct hub_asking how = {.has_token = true, .token = token, .spare = true};
+    struct hub *as = hub_as(a->m->hub, &how);
+    bool works = as && hub_whoami(as, &who, &missing, NULL) == 0;
+    hub_free(as);
+    if (works)
         return false;
     a->r->missing = HUB_MISSING_TOKEN;
     a->r->error.code = ERR_UNAUTHORIZED;

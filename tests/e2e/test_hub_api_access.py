@@ -1,6 +1,7 @@
 """What may be had of a Hub, by whom: policies, the server's own tokens, those of its callers."""
 
 import base64
+import itertools
 import json
 import os
 import sys
@@ -291,6 +292,31 @@ class OwnTokens(HubApiCase):
                     self.assertEqual(self.get(path).status, 200, path)
                 self.assertEqual(self.tokens_sent(host="hub"), {token})
         self.nothing_leaks(TOKEN, THIRD_TOKEN, OTHER_TOKEN)
+
+    def test_gone_as_the_token_of_its_organisation_says(self):
+        """That there is no such repository is news while that token is good, whatever the other
+        one is; else it says nothing."""
+        token = "hf_" + "GoneGone" * 4
+        self.hub.add_token(OTHER_TOKEN)
+        path = "/Org/Gone/resolve/main/config.json"
+        others = ({}, {"token_file": self.token_file(STRANGER)},
+                  {"token_file": self.token_file(OTHER_TOKEN)})
+        for other, is_good in itertools.product(others, (True, False)):
+            with self.subTest(other=other, is_good=is_good):
+                self.hub.add_repo("Org/Gone", FILES, private=True, tokens=[token])
+                self.wb = self.make_server(self.hub, tag_ttl="0s", negative_ttl="0s",
+                                           token_files={"org/*": self.token_file(token)}, **other)
+                self.check_file("open", self.get(path), data=CONFIG)
+                self.hub.delete_repo("Org/Gone")
+                if is_good:
+                    self.hub.add_token(token)
+                answer = self.get(path)
+                self.hub.store.user_tokens.pop(token, None)
+                if is_good:
+                    self.refused(answer, (401, 404), "RepoNotFound")
+                else:
+                    self.check_file("held", answer, data=CONFIG)
+                    self.assertIn("Warning", answer.headers)
 
     def test_without_one_it_says_which_setting(self):
         self.wb = self.make_server(self.hub)
