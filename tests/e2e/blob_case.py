@@ -132,7 +132,8 @@ class Pull:
 
     @property
     def complete(self):
-        return self.received == self.expected
+        """All of what was asked for; an error that came in one piece is none of it."""
+        return self.status in (200, 206) and self.received == self.expected
 
     @property
     def digest(self):
