@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from client_case import Daemon
+from standin_wire import keep_port
 
 PULLER, PUSHER, PASSWORD = "weighbridge", "publisher", "pull:and-push"
 SERVICE, ISSUER, LIFE_S = "registry.test", "tokens.test", 300
@@ -36,10 +37,13 @@ AUTH = """auth:
 """
 
 
+_kept = []  # the sockets behind free_port(), until this process ends
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """It stays free for whoever knows of it."""
+    _kept.append(keep_port())
+    return _kept[-1].getsockname()[1]
 
 
 def answers(port):

@@ -4,7 +4,6 @@ the files in docs/scaling/, in which only addresses are changed."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from blob_case import BlobCase, Pattern, Pull, in_threads  # noqa: E402
 from harness import ROOT, binary, paths_of, sha256  # noqa: E402
 from mirror_case import Noise, StandInRegistry  # noqa: E402
+from standin_wire import keep_port  # noqa: E402
 
 DOCUMENTED = Path(ROOT, "docs", "scaling")
 ROOT_URL = "http://root.example:5000"  # in the files
@@ -26,10 +26,11 @@ LAYER = bytes(Noise(SIZE, "a layer at the far end").read(0, SIZE))
 QUICK = {"connect_timeout": "2s", "retries": 1}  # a broken test is not to take minutes
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def kept_port(test):
+    """For servers that know of each other before they run, and for one that comes back."""
+    kept = keep_port()
+    test.addCleanup(kept.close)
+    return kept.getsockname()[1]
 
 
 class ChainCase(BlobCase):
@@ -374,7 +375,7 @@ class Down(ChainCase):
         self.assertEqual(status, 502, body)
 
     def test_the_root_comes_back(self):
-        port = free_port()
+        port = kept_port(self)
         self.root.args[self.root.args.index("--listen") + 1] = f"127.0.0.1:{port}"
         self.root.stop()
         self.root.start()
@@ -387,7 +388,7 @@ class Down(ChainCase):
         self.assertTrue(edge.running)
 
     def test_the_root_dies_in_the_middle_of_a_blob(self):
-        port = free_port()
+        port = kept_port(self)
         self.root.args[self.root.args.index("--listen") + 1] = f"127.0.0.1:{port}"
         self.root.stop()
         self.root.start()
@@ -441,7 +442,7 @@ class Circles(BlobCase):
 
     def circle(self, count, stall="2s"):
         """As many servers, each the upstream of the one before it."""
-        ports = [free_port() for _ in range(count)]
+        ports = [kept_port(self) for _ in range(count)]
         return [self.make_weighbridge(port=port, config={"upstreams": [{
             "prefix": "up", "kind": "oci", "tag_ttl": self.TTL, "negative_ttl": "0s", **QUICK,
             "stall_timeout": stall,

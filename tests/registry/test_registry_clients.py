@@ -4,7 +4,6 @@ beside those of docker-registry, with the same content."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from registry import Authority, StandInRegistry, sha256_of  # noqa: E402
 from registry_case import (LAYER, PASSWORD, SIZE, USER, RegistryCase, basic,  # noqa: E402
                            send)
 from registry_proxy import ForwardProxy  # noqa: E402
+from standin_wire import keep_port  # noqa: E402
 from tools import SERVERS, CannotInstall, tool  # noqa: E402
 
 PATIENCE_S = 60
@@ -247,9 +247,9 @@ class DockerRegistry(ClientCase):
     def run_peer(self, more=""):
         """Its URL."""
         program = find("docker-registry")
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
+        kept = keep_port()
+        self.addCleanup(kept.close)
+        port = kept.getsockname()[1]
         config = self.scratch / "registry.yml"
         config.write_text(PEER.format(folder=self.scratch / "peer", port=port) + more)
         with open(self.scratch / "peer.log", "wb") as log:

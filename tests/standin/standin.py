@@ -8,9 +8,10 @@ import json
 import socket
 import sys
 import threading
+import weakref
 
 from standin_faults import FaultTable, Hold
-from standin_wire import Log, Server
+from standin_wire import Log, Server, keep_port
 
 BLACKHOLE_PROBE_S = 0.05
 BLACKHOLE_PROBES = 8
@@ -39,6 +40,7 @@ class StandIn:
         self._listen = dict(listen)
         self._servers = {}
         self._holes = {}  # host -> the sockets of a blackhole
+        self._kept = set()  # hosts whose ports are ours, also while they are not served
 
     # --- life ---
 
@@ -66,9 +68,13 @@ class StandIn:
         self.stop()
 
     def _serve(self, host):
+        if host not in self._kept:
+            kept = keep_port(self._listen[host])
+            weakref.finalize(self, kept.close)
+            self._kept.add(host)
+            self._listen[host] = kept.getsockname()
         server = Server(self._listen[host], self.HANDLERS[host], self, host, self.tls(host))
         self._servers[host] = server
-        self._listen[host] = server.server_address[:2]
         threading.Thread(target=server.serve_forever, args=(0.05,),
                          name=f"stand-in-{host}", daemon=True).start()
 

@@ -28,6 +28,16 @@ HANDSHAKE_S = 20
 SEND_BUFFER = 128 * 1024
 
 
+def keep_port(address=("127.0.0.1", 0)):
+    """A socket that keeps a port for whoever binds it with SO_REUSEADDR: as long as nobody listens
+    there connections are refused, and the kernel gives the port to nobody who asks for a free one,
+    as the tests that run beside this one do all the time."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(address)
+    return kept
+
+
 class Record:
     """One request as the log shows it. `sent` grows while the body goes out."""
 
