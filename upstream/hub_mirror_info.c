@@ -64,7 +64,7 @@ static int tell_info(struct hub_look *l, const struct strbuf *info, bool ask, st
     struct siblings s = {.look = l, .rows = rows};
     if (hub_json_info_filter(strbuf_str(info), info->len, hides ? shows_sibling : NULL, &s, NULL,
                              &has, to, err) < 0)
-        return -1;
+        return err_wrap(err, "the info object of %s at %s", l->id, l->at->commit);
     if (has)
         return 1;
     strbuf_truncate(to, was);

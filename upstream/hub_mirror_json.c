@@ -168,64 +168,92 @@ static bool is_word(const struct part *p, const char *word)
 
 /* ---- arrays of objects ----------------------------------------------------------------------- */
 
-/* Copies an array of objects without what leads to Xet, and without those that shows() hides (NULL
- * = none). path_key: how they call their file. */
-static int copy_rows(struct json_scan *s, const char *path_key, hub_json_shows shows, void *ctx,
-                     struct strbuf *to, struct error *err)
+/* What is asked of rows that name files. */
+struct row_rule {
+    const char *path_key;
+    hub_json_shows shows; /* NULL = all */
+    void *ctx;
+};
+
+/* 1, 0 it is not shown, -1. */
+static int check_row(const struct part parts[static 3], const struct row_rule *rule, size_t n,
+                     struct error *err)
 {
-    const char *const keys[] = {path_key, "size", "type"};
-    struct part parts[ARRAY_LEN(keys)];
     _cleanup_strbuf_ struct strbuf path = STRBUF_INIT;
+    bool is_text = text_of(&parts[0], &path);
+    if (strbuf_failed(&path))
+        return err_set(err, ERR_NOMEM, "out of memory for a path");
+    if (!is_text || !hub_path_is_valid(strbuf_str(&path)))
+        return err_set(err, ERR_UPSTREAM, "entry %zu has no safe relative \"%s\": %.200s", n,
+                       rule->path_key, is_text ? strbuf_str(&path) : "missing");
+    return !rule->shows || is_word(&parts[2], "\"directory\"") ||
+           rule->shows(rule->ctx, strbuf_str(&path), number_of(&parts[1]));
+}
+
+/* The n-th of an array, without what leads to Xet: 1, 0 it is not shown, -1. */
+static int copy_row(struct json_scan *s, const struct row_rule *rule, size_t n, struct strbuf *to,
+                    struct error *err)
+{
+    const char *const keys[] = {rule ? rule->path_key : "", "size", "type"};
+    struct part parts[ARRAY_LEN(keys)];
+    if (read_object(s, keys, parts, ARRAY_LEN(keys), to, err) < 0)
+        return -1;
+    return rule ? check_row(parts, rule, n, err) : 1;
+}
+
+/* Copies an array of objects. rule NULL: whatever they are. */
+static int copy_rows(struct json_scan *s, const struct row_rule *rule, struct strbuf *to,
+                     struct error *err)
+{
     int more;
     if (json_scan_open(s, '[', "a list", err) < 0)
         return -1;
     strbuf_putc(to, '[');
-    size_t begin = to->len;
-    for (bool first = true; (more = json_scan_more(s, ']', first, "a list", err)) > 0;
-         first = false) {
+    size_t begin = to->len, n = 0;
+    for (; (more = json_scan_more(s, ']', n == 0, "a list", err)) > 0; n++) {
         size_t was = to->len;
         put_separator(to, begin);
-        if (read_object(s, keys, parts, ARRAY_LEN(keys), to, err) < 0)
+        int shown = copy_row(s, rule, n, to, err);
+        if (shown < 0)
             return -1;
-        if (shows && !is_word(&parts[2], "\"directory\"") && text_of(&parts[0], &path) &&
-            !shows(ctx, strbuf_str(&path), number_of(&parts[1])))
+        if (!shown)
             strbuf_truncate(to, was);
     }
     strbuf_putc(to, ']');
     return more;
 }
 
-static int rows_copy(const char *json, size_t len, hub_json_shows shows, void *ctx,
-                     struct strbuf *to, struct error *err)
+static int rows_copy(const char *json, size_t len, const struct row_rule *rule, struct strbuf *to,
+                     struct error *err)
 {
     struct json_scan s;
     if (start(&s, "the list of files", json, len, err) < 0)
         return -1;
-    if (copy_rows(&s, "path", shows, ctx, to, err) < 0 || json_scan_end(&s, err) < 0)
+    if (copy_rows(&s, rule, to, err) < 0 || json_scan_end(&s, err) < 0)
         return broken(err);
     return enough_memory(to, err);
 }
 
 int hub_json_rows_clean(const char *json, size_t len, struct strbuf *to, struct error *err)
 {
-    return rows_copy(json, len, NULL, NULL, to, err);
+    return rows_copy(json, len, NULL, to, err);
 }
 
 int hub_json_rows_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
                          struct strbuf *to, struct error *err)
 {
-    return rows_copy(json, len, shows, ctx, to, err);
+    const struct row_rule rule = {.path_key = "path", .shows = shows, .ctx = ctx};
+    return rows_copy(json, len, &rule, to, err);
 }
 
 /* ---- info ------------------------------------------------------------------------------------ */
 
 struct info_change {
-    const char *commit;   /* NULL = sha stays */
-    bool is_about;        /* without sha and siblings */
-    const char *siblings; /* put when there are none; NULL = nothing */
-    hub_json_shows shows; /* NULL = all */
-    void *ctx;
-    bool has_siblings; /* found out */
+    const char *commit;          /* NULL = sha stays */
+    bool is_about;               /* without sha and siblings */
+    const char *siblings;        /* put when there are none; NULL = nothing */
+    const struct row_rule *rule; /* of its siblings; NULL = whatever they are */
+    bool has_siblings;           /* found out */
 };
 
 static int info_member(struct json_scan *s, const struct member *m, struct info_change *c,
@@ -236,7 +264,7 @@ static int info_member(struct json_scan *s, const struct member *m, struct info_
     if (is_list && !c->has_siblings && !c->is_about) {
         c->has_siblings = true;
         put_key(to, begin, m);
-        return copy_rows(s, "rfilename", c->shows, c->ctx, to, err);
+        return copy_rows(s, c->rule, to, err);
     }
     if (skip(s, &value, err) < 0)
         return -1;
@@ -300,7 +328,8 @@ int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, voi
                          const char *siblings, bool *ret_has_siblings, struct strbuf *to,
                          struct error *err)
 {
-    struct info_change c = {.siblings = siblings, .shows = shows, .ctx = ctx};
+    const struct row_rule rule = {.path_key = "rfilename", .shows = shows, .ctx = ctx};
+    struct info_change c = {.siblings = siblings, .rule = &rule};
     if (info_copy(json, len, &c, to, err) < 0)
         return -1;
     *ret_has_siblings = c.has_siblings;

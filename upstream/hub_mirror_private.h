@@ -327,10 +327,14 @@ int hub_json_rows_clean(const char *json, size_t len, struct strbuf *to, struct 
 typedef bool (*hub_json_shows)(void *ctx, const char *path, uint64_t size);
 /* The info object without what tells a commit, or of its files. */
 int hub_json_info_about(const char *json, size_t len, struct strbuf *to, struct error *err);
-/* Leaves out siblings; siblings: what to put when there are none (NULL = nothing). */
+/* For who has asked for it: without the siblings that shows() hides (NULL = none); siblings: what
+ * to put when there are none (NULL = nothing). One whose path is none that a client may take to its
+ * disk, hub_path_is_valid(), makes the whole a broken answer, as it does the list of files: what
+ * were left of it would look complete. */
 int hub_json_info_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
                          const char *siblings, bool *ret_has_siblings, struct strbuf *to,
                          struct error *err);
+/* The same of rows. */
 int hub_json_rows_filter(const char *json, size_t len, hub_json_shows shows, void *ctx,
                          struct strbuf *to, struct error *err);
 /* The refs object with the commit that `pinned` has for a revision in place of the Hub's, without

@@ -22,14 +22,14 @@ static bool shows_row(void *ctx, const char *path, uint64_t size)
     return hub_look_check_file(ctx, path, size, NULL) == 0;
 }
 
-static int tell_rows(struct hub_look *l, const struct strbuf *json, struct strbuf *to,
-                     struct error *err)
+static int tell_rows(struct hub_look *l, const char *folder, const struct strbuf *json,
+                     struct strbuf *to, struct error *err)
 {
     bool sizes, hides = hub_look_hides(l, &sizes);
-    if (hides)
-        return hub_json_rows_filter(strbuf_str(json), json->len, shows_row, l, to, err);
-    strbuf_put(to, strbuf_str(json), json->len);
-    return strbuf_failed(to) ? no_memory(err) : 0;
+    if (hub_json_rows_filter(strbuf_str(json), json->len, hides ? shows_row : NULL, l, to, err) < 0)
+        return err_wrap(err, "the files of %s%s%.200s at %s with their last commits",
+                        l->id, *folder ? "/" : "", folder, l->at->commit);
+    return 0;
 }
 
 /* Whether a path is among a folder's rows. */
@@ -123,7 +123,7 @@ int hub_mirror_expanded(struct hub_mirror *m, const struct hub_query *q, const c
     t.flag = recursive;
     if (find_document(&l, hub_what_expanded(folder, recursive, what), &t, &json, err) < 0)
         return expanded_is_missing(&l, folder, recursive, to, err);
-    return tell_rows(&l, &json, to, err);
+    return tell_rows(&l, folder, &json, to, err);
 }
 
 /* ---- history --------------------------------------------------------------------------------- */

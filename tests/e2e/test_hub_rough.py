@@ -25,6 +25,8 @@ TEXT = random.Random(1).randbytes(300_000)
 WEIGHTS = random.Random(2).randbytes(3 * MIB)
 FILES = {"config.json": b'{"a": 1}\n', "text.txt": File(TEXT, lfs=False), "w.safetensors": WEIGHTS}
 TRUE = {**FILES, "text.txt": TEXT}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+LLAMA = {"User-Agent": "llama-cpp"}
 # As they are by default: clients' clocks are held against them.
 USUAL = {"connect_timeout": None, "stall_timeout": None, "revalidate_timeout": None,
          "retries": None}
@@ -472,6 +474,10 @@ class Lists(Rough):
     """Lists that no repository has."""
 
     TREE = "/api/models/Org/Model/tree/main?recursive=true"
+    LISTS = ("/api/models/Org/Model", "/api/models/Org/Model?blobs=true",
+             "/api/models/Org/Model?expand=siblings", "/api/models/Org/Model/revision/main", TREE,
+             "/api/models/Org/Model/tree/main", TREE + "&expand=true",
+             "/api/models/Org/Model/tree/main?expand=true")
 
     def serve_rows(self, rows, page):
         """In pages of that many."""
@@ -507,7 +513,15 @@ class Lists(Rough):
             with self.subTest(path=path[:20]):
                 self.begin()
                 self.hub.fault("tree_add", entry={"path": path})
-                self.assertRegex(self.refused(self.get(self.TREE), 503), "no safe relative")
+                asked = [self.get(url) for url in self.LISTS]
+                asked.append(self.ask("POST", "/api/models/Org/Model/paths-info/main", FORM,
+                                      b"paths=config.json"))
+                asked.append(self.get("/v2/Org/Model/manifests/latest", LLAMA))
+                for answer in asked:
+                    self.assertRegex(self.refused(answer, 503), "no safe relative")
+                # No file is named in these.
+                self.json("/api/models/Org/Model/refs")
+                self.json("/api/models/Org/Model/commits/main")
                 # What is asked for by its name is not in question.
                 self.check_file(path, self.get(self.url("config.json")), data=FILES["config.json"])
                 self.wb.stop()

@@ -751,19 +751,10 @@ Test(hub_mirror, forwarded_callers_do_not_share_what_they_may_see)
     end(w);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
+/* ---- documents ------------------------------------------------------------------------------- */
 
-Test(hub_mirror, broken_answers_are_the_hubs_fault)
+Test(hub_mirror, a_files_document)
 {
-    static const char *const texts[] = {
-        "", "{", "[]", "{\"a\":}", "{} x", "{\"a\":\"\xff\"}", "{\"siblings\":[1]}", "null"};
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        _cleanup_strbuf_ struct strbuf to = STRBUF_INIT;
-        struct error err = ERROR_INIT;
-        cr_assert_eq(hub_json_info_clean(texts[i], strlen(texts[i]), C1, &to, &err), -1, "%s",
-                     texts[i]);
-        cr_assert_eq(err.code, ERR_UPSTREAM);
-    }
     struct hub_file f;
     bool absent;
     cr_assert(hub_file_read("none", &f, &absent) && absent);
@@ -774,10 +765,26 @@ Test(hub_mirror, broken_answers_are_the_hubs_fault)
     cr_assert_not(hub_file_read("", &f, &absent));
 }
 
-Test(hub_mirror, escaped_keys_lead_to_xet_as_well)
+/* As it may have come before such names were looked at. */
+Test(hub_mirror, what_is_stored_is_looked_at_as_well)
 {
-    _cleanup_strbuf_ struct strbuf to = STRBUF_INIT;
-    static const char json[] = "{\"\\u0078etX\":1, \"a\" : 1.50 ,\"XETS\":{},\"siblings\":null}";
-    cr_assert_eq(hub_json_info_clean(json, strlen(json), C1, &to, NULL), 0);
-    cr_assert_str_eq(strbuf_str(&to), "{\"a\":1.50,\"sha\":\"" C1 "\"}");
+    static const char stored[] =
+        "{\"id\":\"o/m\",\"sha\":\"" C1 "\",\"siblings\":[{\"rfilename\":\"../x\"}]}";
+    static const char rows[] = "[{\"type\":\"file\",\"path\":\"../x\",\"size\":1}]";
+    struct world *w = world();
+    cr_assert_eq(store_hub_pin_put(w->store, "hf", "o/m", "o/m", "main", C1, NULL), 0);
+    cr_assert_eq(
+        store_hub_document_put(w->store, "hf", "o/m", C1, "info", stored, strlen(stored), NULL), 0);
+    cr_assert_eq(
+        store_hub_document_put(w->store, "hf", "o/m", C1, "expanded:", rows, strlen(rows), NULL),
+        0);
+    cr_assert_eq(info(w, "main"), -1);
+    cr_assert(w->err.code == ERR_UPSTREAM && strstr(w->err.text, "o/m at " C1) &&
+                  strstr(w->err.text, "../x"),
+              "%s", w->err.text);
+    w->err = ERROR_INIT;
+    cr_assert_eq(hub_mirror_expanded(w->m, &w->q, "", false, &w->text, &w->at, &w->err), -1);
+    cr_assert(w->err.code == ERR_UPSTREAM && strstr(w->err.text, "../x"), "%s", w->err.text);
+    asked(w, 0);
+    end(w);
 }
