@@ -27,8 +27,8 @@ static int tell_rows(struct hub_look *l, const char *folder, const struct strbuf
 {
     bool sizes, hides = hub_look_hides(l, &sizes);
     if (hub_json_rows_filter(strbuf_str(json), json->len, hides ? shows_row : NULL, l, to, err) < 0)
-        return err_wrap(err, "the files of %s%s%.200s at %s with their last commits",
-                        l->id, *folder ? "/" : "", folder, l->at->commit);
+        return err_wrap(err, "the files of %s%s%.200s at %s with their last commits", l->id,
+                        *folder ? "/" : "", folder, l->at->commit);
     return 0;
 }
 
