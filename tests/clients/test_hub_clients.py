@@ -38,14 +38,20 @@ for i, place in enumerate(sys.argv[1:]):
         reached = False
     print("reached" if reached else "not reached")
 """
+# The weights are read with numpy: torch from PyPI is 539 MB, and CUDA comes on top of that.
 TRANSFORMERS = """
-import json, sys
+import hashlib, json, sys
+from safetensors.numpy import load_file
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import cached_file
 name = sys.argv[1]
 tokenizer = AutoTokenizer.from_pretrained(name)
 config = AutoConfig.from_pretrained(name)
+weights = load_file(cached_file(name, "model.safetensors"))
 print(json.dumps({"ids": tokenizer("hello world")["input_ids"], "hidden": config.hidden_size,
-                  "layers": config.num_hidden_layers, "type": config.model_type}))
+                  "layers": config.num_hidden_layers, "type": config.model_type,
+                  "tensors": {name: [list(tensor.shape), hashlib.sha256(tensor).hexdigest()]
+                              for name, tensor in weights.items()}}))
 """
 
 
@@ -59,6 +65,17 @@ def tensors():
     files["model.safetensors.index.json"] = json.dumps(
         {"metadata": {"total_size": 3 * (8 * 16 * 4 + 8 * 2)}, "weight_map": index}).encode()
     return files
+
+
+def tensors_of(path):
+    """{name: [shape, sha256]} of a safetensors file."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    table = json.loads(data[8:start])
+    table.pop("__metadata__", None)
+    return {name: [tensor["shape"], hashlib.sha256(
+        data[start + tensor["data_offsets"][0]:start + tensor["data_offsets"][1]]).hexdigest()]
+            for name, tensor in table.items()}
 
 
 class HubClients(EndToEnd):
@@ -348,6 +365,7 @@ class RealModel(HubClients):
                  if path.is_file()}
         cls.hub.add_repo(MINILM_ID, files)
         cls.expected = {path: digest[7:] for path, digest in tree(folder).items()}
+        cls.tensors = tensors_of(folder / BIG)
 
     def test_transformers(self):
         python = self.have(python_client, "transformers")
@@ -356,7 +374,7 @@ class RealModel(HubClients):
             said = json.loads(self.run_client([python, "-c", TRANSFORMERS, MINILM_ID],
                                               endpoint).splitlines()[-1])
             self.assertEqual(said, {"ids": [101, 7592, 2088, 102], "hidden": 384, "layers": 6,
-                                    "type": "bert"})
+                                    "type": "bert", "tensors": self.tensors})
         self.in_each_state(check)
 
     def test_hf_transfer(self):
