@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/framing.h"
 #include "server/request.h"
+#include "upstream/hub_mirror.h"
 
 static bool host_is_ours(const struct request *q)
 {
@@ -50,12 +51,25 @@ int admin_check_caller(const struct request *q, struct error *err)
     return 0;
 }
 
+static int remove_it(const struct request *q, struct error *err)
+{
+    const struct config *c = q->server->config;
+    const struct reference *r = &q->route.ref;
+    if (store_hub_remove(q->server->store, r, "rm", err) < 0)
+        return -1;
+    for (size_t i = 0; i < c->n_upstreams && !r->is_digest; i++) {
+        struct hub_mirror *hub = upstreams_hub_mirror(q->server->upstreams, c->upstreams[i].prefix);
+        if (hub)
+            hub_mirror_forget(hub, r->tag);
+    }
+    return 0;
+}
+
 enum MHD_Result admin_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
     char reference[REFERENCE_TEXT_MAX], peer[64];
-    if (admin_check_caller(q, &err) < 0 ||
-        store_hub_remove(q->server->store, &q->route.ref, "rm", &err) < 0)
+    if (admin_check_caller(q, &err) < 0 || remove_it(q, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     reference_format(&q->route.ref, reference);
     peer_text(q, peer, sizeof(peer));

@@ -161,14 +161,6 @@ int store_hub_keep(struct store *s, const char *upstream, const char *id, const 
     return meta_hub_keep(s->meta, upstream, id, commit, d, err);
 }
 
-int store_hub_forget(struct store *s, const char *upstream, const char *id, const char *commit,
-                     struct error *err)
-{
-    if (check_commit(upstream, id, commit, err) < 0)
-        return -1;
-    return meta_hub_forget(s->meta, upstream, id, commit, err);
-}
-
 /* 1 forgotten, 0 there was nothing, -1. Spellings of one name may have several ids. */
 static int forget_all(struct store *s, const char *repository, const char *commit,
                       struct error *err)
@@ -189,7 +181,8 @@ int store_hub_remove(struct store *s, const struct reference *r, const char *sou
     struct error why = ERROR_INIT;
     int removed = store_remove(s, r, NULL, source, &why);
     int forgotten = 0;
-    if (!r->is_digest && (removed == 0 || why.code == ERR_NOT_FOUND))
+    if (!r->is_digest && is_lower_hex(r->tag, GIT_ID_LEN) &&
+        (removed == 0 || why.code == ERR_NOT_FOUND))
         forgotten = forget_all(s, r->repository, r->tag, err);
     if (forgotten < 0)
         return -1;

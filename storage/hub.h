@@ -71,15 +71,11 @@ int store_hub_object_put(struct store *s, const char *upstream, const char *id, 
  * commit's list, until the commit is forgotten. Cheap when it is known already. */
 int store_hub_keep(struct store *s, const char *upstream, const char *id, const char *commit,
                    const struct digest *d, struct error *err);
-/* Everything that was stored of a commit for the Hub's API goes (not what imports stored), with the
- * revisions that mean it; the git objects with the repository's last commit, the file list with the
- * next collection. */
-int store_hub_forget(struct store *s, const char *upstream, const char *id, const char *commit,
-                     struct error *err);
 
-/* What an operator removes: as store_remove() with nothing immutable, and where the tag is a
- * commit, what is stored of it for the Hub's API is forgotten too. ERR_NOT_FOUND: there is neither.
- */
+/* What an operator removes: as store_remove() with nothing immutable. Where the tag is a commit,
+ * all that was stored of it for the Hub's API goes too, with the revisions that mean it; the git
+ * objects with the repository's last commit, the file list with the last manifest or tag of an
+ * import that needs it. ERR_NOT_FOUND: there is neither. */
 int store_hub_remove(struct store *s, const struct reference *r, const char *source,
                      struct error *err);
 

@@ -217,6 +217,11 @@ static int compare_digests(const void *a, const void *b)
                   digest_size(DIGEST_SHA256));
 }
 
+static bool is_used(const struct tidy_ctx *c, const struct digest *key)
+{
+    return c->n_used && bsearch(key, c->used, c->n_used, sizeof(*key), compare_digests);
+}
+
 static int pick(struct tidy_ctx *c, const MDB_val *k, struct error *err)
 {
     key_list_add(&c->keys, k->mv_data, k->mv_size);
@@ -229,7 +234,7 @@ static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct er
     struct digest d = {.alg = DIGEST_SHA256};
     if (k->mv_size == digest_size(DIGEST_SHA256)) {
         memcpy(d.raw, k->mv_data, k->mv_size);
-        if (c->n_used && bsearch(&d, c->used, c->n_used, sizeof(d), compare_digests))
+        if (is_used(c, &d))
             return 0;
     }
     struct commit_row row;
@@ -288,7 +293,8 @@ static int sweep(struct tidy_ctx *c, enum db db, const struct key *prefix, db_vi
     return db_delete_list(c->m, c->txn, db, &c->keys, err);
 }
 
-static int tidy(struct tidy_ctx *c, struct error *err)
+/* The commits whose file lists imports need. */
+static int find_used(struct tidy_ctx *c, struct error *err)
 {
     struct key all = KEY_INIT;
     if (db_each(c->m, c->txn, DB_LINKS, &all, NULL, visit_origins, c, err) < 0 ||
@@ -297,7 +303,13 @@ static int tidy(struct tidy_ctx *c, struct error *err)
         return -1;
     if (c->n_used)
         qsort(c->used, c->n_used, sizeof(*c->used), compare_digests);
-    if (sweep(c, DB_COMMITS, &all, visit_commit, err) < 0 ||
+    return 0;
+}
+
+static int tidy(struct tidy_ctx *c, struct error *err)
+{
+    struct key all = KEY_INIT;
+    if (find_used(c, err) < 0 || sweep(c, DB_COMMITS, &all, visit_commit, err) < 0 ||
         sweep(c, DB_MISMATCHES, &all, visit_mismatch, err) < 0 ||
         sweep(c, DB_REFERRERS, &all, visit_told, err) < 0)
         return -1;
@@ -314,6 +326,16 @@ static int run_tidy(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
     int r = tidy(&c, err);
     free(c.used);
     key_list_done(&c.keys);
+    return r;
+}
+
+int commit_is_used(struct meta *m, MDB_txn *txn, const struct key *list, struct error *err)
+{
+    struct tidy_ctx c = {.m = m, .txn = txn};
+    struct digest d = {.alg = DIGEST_SHA256};
+    memcpy(d.raw, list->data, list->len);
+    int r = find_used(&c, err) < 0 ? -1 : is_used(&c, &d);
+    free(c.used);
     return r;
 }
 

@@ -196,12 +196,20 @@ static int drop_objects(struct meta *m, MDB_txn *txn, const struct commit_args *
     return db_delete_prefix(m, txn, DB_HUB_OBJECTS, &a->repository, err);
 }
 
-/* The file list may be an import's: it goes with the next collection, unless an import needs it. */
+/* The file list may be an import's: then it goes with that. */
+static int drop_list(struct meta *m, MDB_txn *txn, const struct commit_args *a, struct error *err)
+{
+    int r = commit_is_used(m, txn, &a->list_key, err);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    return db_delete(m, txn, DB_COMMITS, &a->list_key, err) < 0 ? -1 : 0;
+}
+
 static int run_forget(struct meta *m, MDB_txn *txn, void *arg, struct error *err)
 {
     const struct commit_args *a = arg;
-    if (drop_files(m, txn, a, err) < 0 || drop_documents(m, txn, a, err) < 0 ||
-        drop_pins(m, txn, a, err) < 0)
+    if (drop_files(m, txn, a, err) < 0 || drop_list(m, txn, a, err) < 0 ||
+        drop_documents(m, txn, a, err) < 0 || drop_pins(m, txn, a, err) < 0)
         return -1;
     return drop_objects(m, txn, a, err);
 }
@@ -210,7 +218,7 @@ int meta_hub_forget(struct meta *m, const char *upstream, const char *id, const 
                     struct error *err)
 {
     _cleanup_commit_ struct commit_args a = {.upstream = upstream, .id = id, .commit = commit};
-    if (commit_args_make(&a, err) < 0)
+    if (commit_args_make(&a, err) < 0 || key_of_commit(upstream, id, commit, &a.list_key, err) < 0)
         return -1;
     return meta_write(m, run_forget, &a, err);
 }
@@ -223,28 +231,63 @@ struct find_ctx {
     bool is_found;
 };
 
+/* 1: this row is of the commit, and its key begins as all of that repository do, which
+ * meta_hub_forget() takes away; 0, -1. */
+static int is_sought(const struct find_ctx *c, const struct hub_commit_row *row, struct key *ret,
+                     struct error *err)
+{
+    char name[2 * REPOSITORY_MAX + 2], lower[REPOSITORY_MAX + 1];
+    if (strcmp(row->commit, c->commit) != 0 || strlen(row->upstream) > REPOSITORY_MAX ||
+        strlen(row->id) > REPOSITORY_MAX)
+        return 0;
+    snprintf(name, sizeof(name), "%s/%s", row->upstream, row->id);
+    if (!ascii_lower(name, lower, sizeof(lower)) || strcmp(lower, c->repository) != 0)
+        return 0;
+    return key_of_hub(row->upstream, row->id, ret, err) < 0 ? -1 : 1;
+}
+
+static int take(struct find_ctx *c, const struct hub_commit_row *row)
+{
+    snprintf(c->ret->upstream, sizeof(c->ret->upstream), "%s", row->upstream);
+    snprintf(c->ret->id, sizeof(c->ret->id), "%s", row->id);
+    c->is_found = true;
+    return 1;
+}
+
+static bool begins_with(const MDB_val *k, const struct key *prefix)
+{
+    return k->mv_size >= prefix->len && memcmp(k->mv_data, prefix->data, prefix->len) == 0;
+}
+
 static int visit_commit(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
 {
     struct find_ctx *c = arg;
     struct hub_commit_row row = {0};
     struct key own;
-    char name[2 * REPOSITORY_MAX + 2], lower[REPOSITORY_MAX + 1];
-    if (v->mv_size == 0 || hub_commit_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0 ||
-        strlen(row.upstream) > REPOSITORY_MAX || strlen(row.id) > REPOSITORY_MAX)
+    if (v->mv_size == 0 || hub_commit_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0)
         return 0;
-    snprintf(name, sizeof(name), "%s/%s", row.upstream, row.id);
-    if (strcmp(row.commit, c->commit) != 0 || !ascii_lower(name, lower, sizeof(lower)) ||
-        strcmp(lower, c->repository) != 0)
-        return 0;
-    if (key_of_hub(row.upstream, row.id, &own, err) < 0)
-        return -1;
+    int r = is_sought(c, &row, &own, err);
+    if (r <= 0)
+        return r;
     key_put_text(&own, row.commit);
-    if (k->mv_size != own.len || memcmp(k->mv_data, own.data, own.len) != 0)
-        return 0; /* another one's key: forgetting this commit would not take it away */
-    snprintf(c->ret->upstream, sizeof(c->ret->upstream), "%s", row.upstream);
-    snprintf(c->ret->id, sizeof(c->ret->id), "%s", row.id);
-    c->is_found = true;
-    return 1;
+    return k->mv_size == own.len && begins_with(k, &own) ? take(c, &row) : 0;
+}
+
+/* Of a commit that was only asked about, nothing else may be stored. */
+static int visit_document(void *arg, const MDB_val *k, const MDB_val *v, struct error *err)
+{
+    struct find_ctx *c = arg;
+    struct hub_document_row row = {0};
+    struct key repository;
+    if (hub_document_row_decode(v->mv_data, v->mv_size, &row, NULL) < 0)
+        return 0;
+    const struct hub_commit_row commit = {
+        .upstream = row.upstream, .id = row.id, .commit = row.commit};
+    int r = is_sought(c, &commit, &repository, err);
+    if (r <= 0)
+        return r;
+    const struct key own = key_of_documents(&repository, row.commit);
+    return begins_with(k, &own) ? take(c, &commit) : 0;
 }
 
 int meta_hub_find(struct meta *m, const char *repository, const char *commit,
@@ -254,7 +297,8 @@ int meta_hub_find(struct meta *m, const char *repository, const char *commit,
     struct key all = KEY_INIT;
     struct find_ctx c = {.repository = repository, .commit = commit, .ret = ret};
     if (meta_read_begin(m, &txn, err) < 0 ||
-        db_each(m, txn, DB_HUB_COMMITS, &all, NULL, visit_commit, &c, err) < 0)
+        db_each(m, txn, DB_HUB_COMMITS, &all, NULL, visit_commit, &c, err) < 0 ||
+        (!c.is_found && db_each(m, txn, DB_HUB_DOCUMENTS, &all, NULL, visit_document, &c, err) < 0))
         return -1;
     return c.is_found;
 }

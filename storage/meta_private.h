@@ -154,6 +154,9 @@ void incoming_key(const struct incoming_row *row, struct key *ret);
 int hub_commit_is_known(struct meta *m, MDB_txn *txn, const char *upstream, const char *id,
                         const char *commit, struct error *err);
 
+/* meta_gc.c: whether an import needs the file list with this key_of_commit(): 1, 0, -1. */
+int commit_is_used(struct meta *m, MDB_txn *txn, const struct key *list, struct error *err);
+
 /* meta_upload.c: blob_publish() of an upload, whose repository gets its link. */
 int upload_publish(struct meta *m, MDB_txn *txn, const struct incoming_row *row, struct error *err);
 

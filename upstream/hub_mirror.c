@@ -67,6 +67,11 @@ void hub_mirror_free(struct hub_mirror *m)
     free(m);
 }
 
+void hub_mirror_forget(struct hub_mirror *m, const char *commit)
+{
+    hub_rows_cache_drop(&m->rows, commit);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* "hf/" and the id in lower case. */

@@ -34,6 +34,8 @@ int hub_mirror_new(const struct config *c, const struct config_upstream *u, stru
                    struct hub *h, struct hub_mirror **ret, struct error *err);
 void hub_mirror_stop(struct hub_mirror *m);
 void hub_mirror_free(struct hub_mirror *m);
+/* The store has forgotten the commit (store_hub_remove()): what is in memory of it goes, too. */
+void hub_mirror_forget(struct hub_mirror *m, const char *commit);
 
 /* What a client asks about. */
 struct hub_query {

@@ -11,6 +11,7 @@ struct hub_rows_load {
     const struct hub_rows_key *key; /* of who makes it */
     unsigned users;                 /* who makes it and who waits; the last one frees it */
     bool done;
+    bool is_old;           /* not to be kept */
     struct hub_rows *rows; /* NULL: it could not be had */
 };
 
@@ -129,7 +130,8 @@ static void finish(struct hub_rows_cache *c, struct hub_rows_load *x, struct hub
     x->done = true;
     if (rows) {
         x->rows = hub_rows_ref(rows);
-        put(c, x->key, rows);
+        if (!x->is_old)
+            put(c, x->key, rows);
     }
     pthread_cond_broadcast(&c->loaded);
     leave(x);
@@ -141,6 +143,17 @@ void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *co
     const struct hub_rows_key k = {.id = id, .commit = commit};
     pthread_mutex_lock(&c->lock);
     put(c, &k, rows);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void hub_rows_cache_drop(struct hub_rows_cache *c, const char *commit)
+{
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < HUB_ROWS_CACHED; i++)
+        if (c->items[i].rows && strcmp(c->items[i].key.commit, commit) == 0)
+            clear_entry(c, &c->items[i]);
+    for (struct hub_rows_load *x = c->loads; x; x = x->next)
+        x->is_old |= strcmp(x->key->commit, commit) == 0;
     pthread_mutex_unlock(&c->lock);
 }
 

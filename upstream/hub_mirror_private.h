@@ -86,6 +86,8 @@ int hub_rows_cache_init(struct hub_rows_cache *c, struct error *err);
 void hub_rows_cache_done(struct hub_rows_cache *c);
 void hub_rows_cache_put(struct hub_rows_cache *c, const char *id, const char *commit,
                         struct hub_rows *rows);
+/* Lists of the commit go, and those that are being made are not kept. */
+void hub_rows_cache_drop(struct hub_rows_cache *c, const char *commit);
 /* The list in memory; else load() makes it, once for all who want it meanwhile, and it is kept.
  * load(): 1 and a list, 0 there is none, -1; then those who wait try for themselves. It must not
  * wait for anything but the disk. */

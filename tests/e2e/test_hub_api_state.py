@@ -246,6 +246,77 @@ class Stale(Own):
         self.refused(self.get("/api/models/Org/Model"), (401, 404), "RepoNotFound")
 
 
+class Forgotten(Own):
+    """`weighbridge rm` with a commit, at a server that has it in memory and on disk."""
+
+    def remove(self, tag, *where):
+        done = subprocess.run([binary(), "rm", f"hf/org/model:{tag}", *where], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                              check=False)
+        return done.returncode, done.stdout
+
+    def questions(self):
+        return [f"/api/models/Org/Model/revision/{self.commit}",
+                f"/api/models/Org/Model/tree/{self.commit}?recursive=true",
+                f"/api/models/Org/Model/tree/{self.commit}?expand=true",
+                f"/api/models/Org/Model/commits/{self.commit}",
+                *(f"/Org/Model/resolve/{self.commit}/{path}" for path in (
+                    "config.json", "model.safetensors", "nope.json"))]
+
+    def is_gone(self):
+        self.hub.fault("hub_status", status=500)
+        for question in self.questions():
+            answer = self.get(question)
+            self.assertGreaterEqual(answer.status, 429, f"{question}: {answer}")
+
+    def test_by_a_server_that_runs(self):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", breaker_failures=1000)
+        for question in self.questions():
+            self.get(question)
+        self.assertEqual(self.remove(self.commit, "--server", self.wb.url)[0], 0)
+        self.assertEqual(self.remove(self.commit, "--server", self.wb.url)[0], 1)
+        self.is_gone()
+
+    def test_by_both_apis(self):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", breaker_failures=1000)
+        for question in self.questions():
+            self.get(question)
+        tag = f"/v2/hf/org/model/manifests/{self.commit}"
+        for url in (tag, "/v2/hf/org/model/manifests/main"):
+            self.assertEqual(self.wb.get(url)[0], 200)
+        self.assertEqual(self.remove("main", "--server", self.wb.url)[0], 0)
+        self.hub.reset()
+        for question in self.questions():
+            self.get(question)
+        self.assertEqual(self.hub.requests(), [])
+        self.assertEqual(self.remove(self.commit, "--server", self.wb.url)[0], 0)
+        # What the manifest is of stays with it.
+        self.assertEqual(self.remove(self.commit, "--server", self.wb.url)[0], 1)
+        self.hub.fault("hub_status", status=500)
+        self.assertGreaterEqual(self.wb.get(tag)[0], 500)
+
+    def test_and_in_its_data(self):
+        self.wb = self.make_server(self.hub, tag_ttl="1h", breaker_failures=1000)
+        for question in self.questions():
+            self.get(question)
+        self.wb.stop()
+        self.assertEqual(self.remove(self.commit, "--data", self.wb.data)[0], 0)
+        self.assertEqual(self.remove(self.commit, "--data", self.wb.data)[0], 1)
+        self.wb.start()
+        self.is_gone()
+
+    def test_of_which_only_one_thing_was_asked(self):
+        self.hub.set_options(rate_limits={"api": 10 ** 6, "resolvers": 10 ** 6})
+        for question in self.questions():
+            with self.subTest(question=question):
+                self.wb = self.make_server(self.hub, tag_ttl="1h")
+                self.get(question)
+                self.assertEqual(self.remove(self.commit, "--server", self.wb.url)[0], 0)
+                self.hub.reset()
+                self.get(question)
+                self.assertGreater(self.hub.count("hub"), 0)
+
+
 class Limits(Own):
     def test_none_left_is_never_asked(self):
         self.hub.set_options(rate_enforced=True, rate_limits={"api": 6, "resolvers": 6})

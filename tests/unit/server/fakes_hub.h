@@ -23,6 +23,14 @@ struct hub_mirror *upstreams_hub_mirror(struct upstreams *u, const char *prefix)
     return !prefix || strcmp(prefix, "hf") == 0 ? &fake_hub : NULL;
 }
 
+static atomic_uint fake_forgotten;
+
+void hub_mirror_forget(struct hub_mirror *m, const char *commit)
+{
+    (void)m, (void)commit;
+    atomic_fetch_add(&fake_forgotten, 1);
+}
+
 int upstreams_may_pull(struct upstreams *u, const char *repository, const char *tag,
                        struct error *err)
 {

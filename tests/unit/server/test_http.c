@@ -658,6 +658,7 @@ Test(http, admin_is_for_this_machine_and_no_browser)
     static const char path[] = "/admin/v1/references/" REPO ":v1";
     cr_expect_eq(request("DELETE", path), 200);
     cr_expect_eq(atomic_load(&fake_removed), 1);
+    cr_expect_gt(atomic_load(&fake_forgotten), 0, "what is in memory goes with it");
     request_h("DELETE", path, "Origin: http://localhost:5000\r\n");
     expect_error(403, "DENIED");
     request_h("DELETE", path, "Origin: a\r\nOrigin: b\r\n");

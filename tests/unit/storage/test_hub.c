@@ -2,6 +2,7 @@
 #include "push.h"
 
 #include "storage/hub.h"
+#include "storage/store_private.h"
 
 TestSuite(hub, .init = dir_make, .fini = dir_remove, .timeout = 240);
 
@@ -150,7 +151,6 @@ Test(hub, names_that_are_refused)
     REFUSED(store_hub_object_put(s, UP, ID, OID, &none, &err));
     REFUSED(store_hub_keep(s, UP, ID, "main", &d, &err));
     REFUSED(store_hub_keep(s, UP, ID, COMMIT_A, &none, &err));
-    REFUSED(store_hub_forget(s, UP, ID, "", &err));
     name[HUB_REVISION_MAX] = '\0';
     cr_assert(store_hub_pin_put(s, name, name, name, name, COMMIT_A, &err) == 0, "%s", err.text);
     cr_assert(store_hub_pin_get(s, name, name, name, &p, &err) == 1, "%s", err.text);
@@ -295,10 +295,11 @@ static void keep(struct store *s, const char *commit, const struct digest *d)
     cr_assert(store_hub_keep(s, UP, ID, commit, d, &err) == 0, "%s", err.text);
 }
 
+/* Of the Hub's API alone. */
 static void forget(struct store *s, const char *commit)
 {
     struct error err = ERROR_INIT;
-    cr_assert(store_hub_forget(s, UP, ID, commit, &err) == 0, "%s", err.text);
+    cr_assert(meta_hub_forget(s->meta, UP, ID, commit, &err) == 0, "%s", err.text);
 }
 
 static bool has_object(struct store *s, const char *oid)
@@ -349,6 +350,7 @@ Test(hub, what_was_served_survives_a_collection)
     forget(s, COMMIT_A);
     cr_assert(is_held(s, &a), "bytes go with the collector");
     cr_assert(!has_document(s, COMMIT_A) && has_document(s, COMMIT_B));
+    cr_assert(count_files(s, COMMIT_A) == 0 && count_files(s, COMMIT_B) == 2, "nobody else's");
     cr_assert_str_eq(pinned(s, ID, COMMIT_A), "");
     cr_assert(collect(s, true, 0).blobs_removed == 1);
     cr_assert(collect(s, false, 0).blobs_removed == 1, "no grace: it can be fetched again");
@@ -406,6 +408,7 @@ Test(hub, beside_an_import)
     cr_assert(collect(s, false, 0).blobs_removed == 0, "the manifest needs it");
     cr_assert(count_files(s, COMMIT_A) == 2, "so does its tag the list");
 
+    put_files(s, COMMIT_A);
     keep(s, COMMIT_A, &weights);
     struct digest m = digest_of_text("{1}");
     cr_assert(remove_digest(s, "hf/org/model", &m, &err) == 0, "%s", err.text);
@@ -461,6 +464,13 @@ Test(hub, removed_by_an_operator)
     err = ERROR_INIT;
     cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0, "%s", err.text);
     cr_assert(collect(s, false, 0).blobs_removed == 1 && !is_held(s, &a));
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == -1 && err.code == ERR_NOT_FOUND);
+
+    /* Of one that was only asked about. */
+    cr_assert(store_hub_document_put(s, UP, ID, COMMIT_A, "info", "{}", 2, &err) == 0);
+    cr_assert(store_hub_document_put(s, UP, ID, "", "info", "{}", 2, &err) == 0);
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0, "%s", err.text);
+    cr_assert(!has_document(s, COMMIT_A) && has_document(s, ""));
     cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == -1 && err.code == ERR_NOT_FOUND);
 
     /* Both APIs have it, under two spellings of the name. */
@@ -587,6 +597,12 @@ Test(hub, a_commit_under_a_damaged_key_is_not_sought_for_ever, .timeout = 60)
     serve_commit(s, COMMIT_A, "a");
     store_close(s);
     damage("hub_commits", 1, true);
+    s = open_store();
+    cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) == 0, "its document names it: %s", err.text);
+    serve_commit(s, COMMIT_A, "a");
+    store_close(s);
+    damage("hub_commits", 1, true);
+    damage("hub_documents", 2, true);
     s = open_store();
     cr_assert(rm(s, "hf/org/model", COMMIT_A, &err) < 0 && err.code == ERR_NOT_FOUND, "%s",
               err.text);
