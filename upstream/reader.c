@@ -39,6 +39,9 @@ struct reader {
     uint64_t asked_end;      /* as it was asked for */
     bool own;                /* the transfer asks for the bytes in the link's own repository */
     bool alone;              /* joins no other any more */
+    bool direct;             /* the transfer is of the part alone */
+    bool no_direct;          /* that can not be had */
+    bool has_end;            /* it may be given the end of the file */
     bool begun;              /* its client has got some of it */
     const atomic_bool *halt; /* NULL = nobody can call it off */
 };
@@ -46,6 +49,12 @@ struct reader {
 static bool is_part(const struct reader *r)
 {
     return r->first > 0 || r->end < r->size;
+}
+
+/* It can not complete a file. */
+static bool is_short(const struct reader *r)
+{
+    return is_part(r) && r->end + TRANSFER_WITHHELD <= r->size;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -85,9 +94,9 @@ static int refuse_suspect(const struct reader *r, struct error *err)
     return err_set(
         err, ERR_DIGEST_MISMATCH,
         "%s: bytes of %s that were sent out a short while ago were wrong, or were lost here "
-        "before they could be checked; what was received before must not be resumed: "
-        "delete the partial file and download it from byte 0 (ranges are refused for "
-        "another %" PRIu64 " s)",
+        "before they could be checked, or could not be stored and checked; what was received "
+        "before must not be resumed: delete the partial file and download it from byte 0 "
+        "(ranges are refused for another %" PRIu64 " s)",
         r->repository, digest_format(&r->digest, text), left);
 }
 
@@ -111,6 +120,7 @@ static void leave(struct reader *r)
     if (r->transfer)
         transfer_leave(r->transfer, &r->place);
     transfer_unref(TAKE_PTR(r->transfer));
+    r->direct = false;
 }
 
 static int not_begun(struct upstreams *u, struct error *err)
@@ -127,29 +137,63 @@ static int not_begun(struct upstreams *u, struct error *err)
     return -1;
 }
 
+/* Its bytes are not to be stored, and can be had without those before them. */
+static bool goes_direct(const struct reader *r, struct error *ret_why)
+{
+    struct upstreams *u = r->upstreams;
+    if (!is_short(r) || r->no_direct)
+        return false;
+    if (r->transfer && transfer_is_kept(r->transfer, ret_why) == 0)
+        return false;
+    if (!r->transfer) {
+        if (store_has_room(u->store, r->size, ret_why) == 0)
+            return false;
+        err_wrap(ret_why, "not stored, only passed through");
+    }
+    return transfer_may_part(u->transfers, &r->digest, r->repository, NULL) > 0;
+}
+
+static int start_transfer(struct reader *r, struct link *link, const struct error *why_direct,
+                          struct error *err)
+{
+    struct upstreams *u = r->upstreams;
+    struct transfer_source source;
+    struct transfer_part part = {
+        .first = r->first, .end = r->end, .repository = r->repository, .why = why_direct};
+    uint64_t size = link->size;
+    uint64_t connect_by_ms = r->has_given ? caller_deadline(CONNECT_SOON_MS) : 0;
+    if (reader_source(u, link, &r->digest, r->token, connect_by_ms, &source, err) < 0)
+        return -1;
+    source.alone = r->alone;
+    r->kind = READER_FILL;
+    r->direct = why_direct != NULL;
+    return why_direct ? transfer_begin_part(u->transfers, &r->digest, size, &source, &part,
+                                            &r->transfer, err)
+                      : transfer_join(u->transfers, &r->digest, size, &source, &r->transfer, err);
+}
+
 /* Finds the transfer of a link, or starts it. */
 static int find_transfer(struct reader *r, struct link *link, struct error *err)
 {
     struct upstreams *u = r->upstreams;
+    struct error why = ERROR_INIT;
     char upstream[REPOSITORY_MAX + 1], repo_id[REPOSITORY_MAX + 1];
     snprintf(upstream, sizeof(upstream), "%s", link->origin.upstream);
     snprintf(repo_id, sizeof(repo_id), "%s", link->origin.repo_id);
-    struct transfer_source source = {
+    const struct transfer_source source = {
         .upstream = upstream, .repository = repo_id, .alone = r->alone};
     bool claimed = link->claimed;
-    uint64_t size = link->size;
     if (loop_check(upstream, err) < 0)
         return -1;
-    bool running = transfer_find(u->transfers, &r->digest, size, &source, &r->transfer) > 0;
-    r->kind = running ? READER_JOIN : READER_FILL;
-    if (!running) {
-        uint64_t connect_by_ms = r->has_given ? caller_deadline(CONNECT_SOON_MS) : 0;
-        if (reader_source(u, link, &r->digest, r->token, connect_by_ms, &source, err) < 0)
-            return -1;
-        source.alone = r->alone;
-        if (transfer_join(u->transfers, &r->digest, size, &source, &r->transfer, err) < 0)
-            return -1;
+    bool running = transfer_find(u->transfers, &r->digest, link->size, &source, &r->transfer) > 0;
+    bool direct = goes_direct(r, &why);
+    if (running && direct) {
+        leave(r);
+        running = false;
     }
+    r->kind = READER_JOIN;
+    if (!running && start_transfer(r, link, direct ? &why : NULL, err) < 0)
+        return -1;
     r->own = transfer_is_of(r->transfer, upstream, repo_id);
     if (running && r->own)
         transfer_add_caller(r->transfer, r->token);
@@ -181,23 +225,6 @@ static int prove(struct reader *r, struct error *err)
         return check_claim(r->upstreams, r->repository, &r->digest, err);
     mirror_proved(upstreams_mirror_of(r->upstreams, r->repository), r->repository, &r->digest);
     return 0;
-}
-
-/* Until the upstream has answered, so that a failure can be a status. */
-static int join(struct reader *r, struct link *link, struct error *err)
-{
-    bool claimed = link->claimed;
-    if (find_transfer(r, link, err) < 0)
-        return -1;
-    transfer_move(r->transfer, &r->place, r->first);
-    if (is_part(r))
-        transfer_hurry(r->transfer, r->first, r->end);
-    int rc = wait_for_state(r, TRANSFER_HEADERS, err);
-    if (rc == 0)
-        return r->has_given ? transfer_begin(r->transfer, err) : not_begun(r->upstreams, err);
-    if (rc > 0 && claimed && feeds(r))
-        rc = prove(r, err);
-    return rc < 0 ? -1 : 0;
 }
 
 /* A file that came before there was a policy against it. */
@@ -232,6 +259,48 @@ static int link_of(const struct reader *r, struct link *ret, struct error *err)
     return link_of_origin(&r->given.origin, r->given.size, ret, err) < 0 ? -1 : 1;
 }
 
+/* The disk has become full: what was to be waited for comes by itself. */
+static int turn_direct(struct reader *r, uint64_t offset, const struct error *why,
+                       struct error *err)
+{
+    struct link link = {0};
+    int rc = link_of(r, &link, err);
+    if (rc == 0)
+        rc = reader_no_blob(r->upstreams, r->repository, &r->digest, err);
+    if (rc < 0)
+        return -1;
+    leave(r);
+    r->first = offset;
+    r->own = true;
+    rc = start_transfer(r, &link, why, err);
+    if (rc == 0)
+        transfer_move(r->transfer, &r->place, offset);
+    link_done(&link);
+    return rc;
+}
+
+/* Until the upstream has answered, so that a failure can be a status. */
+static int join(struct reader *r, struct link *link, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    bool claimed = link->claimed;
+    if (find_transfer(r, link, err) < 0)
+        return -1;
+    transfer_move(r->transfer, &r->place, r->first);
+    if (is_part(r))
+        transfer_hurry(r->transfer, r->first, r->end);
+    int rc = wait_for_state(r, TRANSFER_HEADERS, err);
+    if (rc > 0 && !r->direct && goes_direct(r, &why)) {
+        rc = turn_direct(r, r->first, &why, err);
+        rc = rc < 0 ? -1 : wait_for_state(r, TRANSFER_HEADERS, err);
+    }
+    if (rc == 0)
+        return r->has_given ? transfer_begin(r->transfer, err) : not_begun(r->upstreams, err);
+    if (rc > 0 && claimed && feeds(r))
+        rc = prove(r, err);
+    return rc < 0 ? -1 : 0;
+}
+
 /* ---- when the upstream says another size ---- */
 
 /* 1: bytes of this size are the blob, 0: there was no time to see, -1. */
@@ -241,6 +310,7 @@ static int fetch_as(struct reader *r, uint64_t size, struct error *err)
     int rc = link_of(r, &link, err);
     if (rc == 0)
         rc = reader_no_blob(r->upstreams, r->repository, &r->digest, err);
+    r->no_direct = true; /* all of its bytes are wanted */
     link.size = size;
     if (rc > 0 && !link.held)
         rc = find_transfer(r, &link, err) < 0 ? -1 : wait_for_state(r, TRANSFER_DONE, err);
@@ -350,6 +420,11 @@ static int open_cold(struct reader *r, struct link *link, struct error *err)
         r->alone = true;
         return 1;
     }
+    if (r->direct && r->transfer && transfer_has_no_parts(r->transfer)) {
+        leave(r);
+        r->no_direct = true;
+        return 1;
+    }
     int rc = settle_size(r, named, &why);
     if (rc < 0 && err)
         *err = why;
@@ -376,7 +451,7 @@ static int open_blob(struct reader *r, struct error *err)
     for (unsigned looks = 0; looks < LOOKS; looks++) {
         int rc = look(r, err);
         if (rc <= 0)
-            return rc < 0 ? -1 : refuse_suspect(r, err);
+            return rc < 0 ? -1 : r->direct ? 0 : refuse_suspect(r, err);
     }
     err_set(err, ERR_BUSY, "what is known of this blob's size keeps changing: try again");
     return -1;
@@ -591,14 +666,32 @@ static bool begins_again(struct reader *r, const struct error *err)
 static int wait_for_bytes(struct reader *r, uint64_t offset, uint64_t deadline_ms,
                           struct error *err)
 {
+    struct error why = ERROR_INIT;
     uint64_t have;
+    if (!r->direct && is_short(r) && transfer_is_kept(r->transfer, NULL) < 0 &&
+        transfer_wait_part(r->transfer, offset, r->end, 0, &have, NULL) == 0 &&
+        goes_direct(r, &why) && turn_direct(r, offset, &why, err) < 0)
+        return -1;
     return is_part(r) ? transfer_wait_part(r->transfer, offset, r->end, deadline_ms, &have, err)
                       : transfer_wait(r->transfer, offset, TRANSFER_DONE, deadline_ms, &have, err);
+}
+
+/* The end of a file that is not kept is not for who may have bytes of it that nobody hashed. */
+static int check_end(struct reader *r, uint64_t end, struct error *err)
+{
+    if (r->has_end || !r->first || end + TRANSFER_WITHHELD <= r->size ||
+        transfer_is_kept(r->transfer, NULL) == 0)
+        return 0;
+    int may = transfer_may_end(r->upstreams->transfers, &r->digest, r->repository, err);
+    r->has_end = may > 0;
+    return may ? may : refuse_suspect(r, err);
 }
 
 static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t len,
                           struct error *err)
 {
+    if (r->transfer && check_end(r, offset + len, err) < 0)
+        return -1;
     if (r->transfer && !r->begun && transfer_lend(r->transfer, r->repository, err) < 0)
         return -1;
     ssize_t n = r->blob      ? blob_read(r->blob, offset, buf, len, err)

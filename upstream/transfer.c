@@ -267,6 +267,8 @@ static int already_held(struct transfer *x, struct blob **ret, struct error *err
 /* 0 and the blob, 1 when it was passed through, -1. */
 static int run(struct transfer *x, struct blob **ret_blob, struct error *err)
 {
+    if (x->of_part)
+        return transfer_bring_part(x, err);
     if (transfer_take_slot(x, err) < 0)
         return -1;
     int held = already_held(x, ret_blob, err);
@@ -299,7 +301,10 @@ static void *thread_main(void *arg)
         atomic_fetch_add(&t->stats.mismatches, 1);
     if (rc > 0) {
         error = x->why;
-        transfer_see_off(x);
+        if (x->of_part) /* whose reader has the window for as long as it stays */
+            transfer_advance(x, TRANSFER_DONE);
+        else
+            transfer_see_off(x);
     } else {
         finish(x, blob, &error);
     }
@@ -316,12 +321,27 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+static void limit_to_part(struct transfer *x, const struct transfer_part *p)
+{
+    x->of_part = x->through = x->single = true;
+    x->part = (struct span){.first = p->first, .end = p->end};
+    x->hashed = p->first;
+    x->no_wants_until_ms = UINT64_MAX;
+    x->why = *p->why;
+    lent_add(&x->lent, p->repository);
+    atomic_store(&x->closed, true);
+    atomic_fetch_add(&x->table->stats.uncached, 1);
+}
+
 struct transfer *transfer_start(struct transfers *t, const struct digest *d, uint64_t size,
-                                struct transfer_source *source, struct error *err)
+                                struct transfer_source *source, const struct transfer_part *part,
+                                struct error *err)
 {
     struct transfer *x = transfer_make(t, d, size, err);
     if (!x)
         return NULL;
+    if (part)
+        limit_to_part(x, part);
     x->source = *source;
     *source = (struct transfer_source){0};
     int failed = thread_detached(thread_main, x, TRANSFER_STACK);

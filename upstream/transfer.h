@@ -37,7 +37,10 @@
  * No room: when the disk is full, below its floor, or fails, the bytes go through a window in
  * memory to the readers and are not kept, the end withheld as always. A reader that falls behind
  * the window is cut; who comes when the beginning is gone starts another transfer.
- * transfers_on_end() is told why, with an error, though the readers had everything.
+ * transfers_on_end() is told why, with an error, though the readers had everything. A reader of a
+ * part that ends before the withheld end does not wait for the bytes before it: it has a transfer
+ * of that part alone (transfer_begin_part), which nobody hashes. Its repository's clients do not
+ * get the withheld end then, unless they read the whole file, for TRANSFER_MISMATCH_S.
  *
  * Lifecycle: transfer_join() gives a reference, transfer_unref() ends it. Thread-safe.
  */
@@ -120,6 +123,27 @@ int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
  * would find: 1 and a reference, 0 none. */
 int transfer_find(struct transfers *t, const struct digest *d, uint64_t size,
                   const struct transfer_source *like, struct transfer **ret);
+/* Bytes [first, end) of a blob that is not stored, because of `why`, with end at most its size less
+ * TRANSFER_WITHHELD: asked for by themselves, in pieces that fit into a window, as fast as the one
+ * reader takes them, without waiting for a place. Takes the source over in any case. Call
+ * transfer_may_part() before. */
+struct transfer_part {
+    uint64_t first, end;
+    const char *repository; /* of the reader */
+    const struct error *why;
+};
+int transfer_begin_part(struct transfers *t, const struct digest *d, uint64_t size,
+                        struct transfer_source *source, const struct transfer_part *p,
+                        struct transfer **ret, struct error *err);
+/* Bytes that no digest vouches for, and the end of the file, are not both given to one repository's
+ * clients. Each is noted, durably, before the first byte: 1 noted, 0 the other one was given a
+ * short while ago, -1. */
+int transfer_may_part(struct transfers *t, const struct digest *d, const char *repository,
+                      struct error *err);
+int transfer_may_end(struct transfers *t, const struct digest *d, const char *repository,
+                     struct error *err);
+/* The upstream has answered with the whole file where a part was asked for. */
+bool transfer_has_no_parts(struct transfer *x);
 void transfer_unref(struct transfer *x); /* NULL is fine */
 /* See transfer_source.add_caller. */
 void transfer_add_caller(struct transfer *x, const char *token);

@@ -127,12 +127,6 @@ static int hash_partial(struct transfer *x, char *buffer, struct error *err)
 
 /* ---- the lead ------------------------------------------------------------------------------- */
 
-struct lead {
-    struct fetch f;
-    unsigned failures; /* since there was progress */
-    bool relocated;
-};
-
 /* Whether clients have a status already. Those who have none are told of this failure. */
 static bool have_status(struct transfer *x, const struct error *why)
 {
@@ -155,10 +149,11 @@ static bool may_retry(struct transfer *x, unsigned *failures, struct error *err)
     return http_pool_backoff(x->source.pool, *failures - 1, err->retry_after, &x->halt, err) == 0;
 }
 
-static int locate(struct transfer *x, unsigned number, unsigned *failures, struct error *err)
+int transfer_locate(struct lead *l, unsigned number, struct error *err)
 {
+    struct transfer *x = l->f.x;
     while (transfer_relocate(x, number, err) < 0)
-        if (transfer_judge(err) != OUT_RETRY || !may_retry(x, failures, err))
+        if (transfer_judge(err) != OUT_RETRY || !may_retry(x, &l->failures, err))
             return -1;
     return 0;
 }
@@ -197,9 +192,8 @@ static int next_claim(struct transfer *x, struct fetch *f, struct error *err)
     }
 }
 
-/* After an exchange that brought `got` bytes: 0 to go on. */
-static int go_on(struct lead *l, enum outcome outcome, uint64_t got, unsigned number,
-                 struct error *err)
+int transfer_go_on(struct lead *l, enum outcome outcome, uint64_t got, unsigned number,
+                   struct error *err)
 {
     struct transfer *x = l->f.x;
     bool enough = l->f.at == transfer_claim_end(&l->f);
@@ -226,7 +220,7 @@ static int go_on(struct lead *l, enum outcome outcome, uint64_t got, unsigned nu
     }
     /* A new connection gets a fresh location: the old one may be what broke, and the upstream is
      * asked again whether it still has this very object. */
-    return locate(x, number, &l->failures, err);
+    return transfer_locate(l, number, err);
 }
 
 static int receive(struct transfer *x, struct lead *l, struct error *err)
@@ -241,7 +235,7 @@ static int receive(struct transfer *x, struct lead *l, struct error *err)
         pthread_mutex_lock(&x->lock);
         transfer_unclaim(x, &l->f);
         pthread_mutex_unlock(&x->lock);
-        if (go_on(l, outcome, l->f.at - before, number, err) < 0)
+        if (transfer_go_on(l, outcome, l->f.at - before, number, err) < 0)
             return -1;
     }
 }
@@ -287,7 +281,7 @@ static int open_writer(struct transfer *x, struct error *err)
 
 static int fill_located(struct transfer *x, struct lead *l, struct error *err)
 {
-    if (locate(x, 0, &l->failures, err) < 0 || open_writer(x, err) < 0)
+    if (transfer_locate(l, 0, err) < 0 || open_writer(x, err) < 0)
         return -1;
     x->opened = true;
     if (note_partial(x, err) < 0)

@@ -9,6 +9,7 @@
  *     transfer_place.c    where the bytes are: locating, redirects, credentials
  *     transfer_extra.c    further connections: for speed, and for readers that are far ahead
  *     transfer_through.c  no room for the file: passing it through
+ *     transfer_part.c     no room for the file: a part of it, by itself
  */
 #ifndef WB_UPSTREAM_TRANSFER_PRIVATE_H
 #define WB_UPSTREAM_TRANSFER_PRIVATE_H
@@ -26,6 +27,7 @@
  * no connection writes where it has been told to end. */
 #define TRANSFER_NEAR (1ull << 20)
 #define TRANSFER_WANTS 16
+#define TRANSFER_WINDOW (4ull << 20) /* of what is not kept */
 
 /* A repository from which a digest could not be had. */
 struct distrust {
@@ -61,6 +63,7 @@ enum fetch_kind {
                    */
     FETCH_EXTRA,  /* for speed: gives its place up as soon as somebody else wants it */
     FETCH_WANTED, /* for a reader that is far ahead */
+    FETCH_PART,   /* all that a transfer of a part is */
 };
 
 struct aim;
@@ -155,11 +158,23 @@ struct transfer {
     char *window;       /* the last ones that were hashed, each at its offset modulo the size */
     bool closing;       /* what was in the window and the file is gone */
     atomic_bool closed; /* nobody joins any more: the beginning is gone */
+    bool no_parts;      /* the upstream does not answer ranges */
+
+    bool of_part; /* set once: it brings these bytes alone, through the window, and `hashed` is how
+                     far it is */
+    struct span part;
 
     bool opened;      /* of the transfer's thread: the writer is there, with room for the file */
     bool has_partial; /* likewise: and with bytes from before */
 
     struct hasher *hasher; /* of the thread that has `hashing` */
+};
+
+enum outcome {
+    OUT_PROGRESS, /* go on from where we are */
+    OUT_RETRY,    /* the connection or the upstream failed: wait, then again */
+    OUT_RELOCATE, /* the location went stale */
+    OUT_FATAL,    /* no use in trying again */
 };
 
 /* ---- transfer_table.c ------------------------------------------------------------------------ */
@@ -176,7 +191,8 @@ void transfer_distrust(struct transfer *x, const struct error *why);
 
 /* Under t->lock. Takes the source over; NULL with an error when it could not be started. */
 struct transfer *transfer_start(struct transfers *t, const struct digest *d, uint64_t size,
-                                struct transfer_source *source, struct error *err);
+                                struct transfer_source *source, const struct transfer_part *part,
+                                struct error *err);
 /* Gives up a reference, a reader's or another one. */
 void transfer_drop(struct transfer *x, bool reader);
 void transfer_source_release(struct transfer_source *source);
@@ -196,6 +212,16 @@ int transfer_take_slot(struct transfer *x, struct error *err);
 /* Downloads, verifies, commits. 1: verified, but not stored. On failure the writer is left as it
  * is. */
 int transfer_fill(struct transfer *x, struct error *err);
+/* The connection that does not give up easily. */
+struct lead {
+    struct fetch f;
+    unsigned failures; /* since there was progress */
+    bool relocated;
+};
+int transfer_locate(struct lead *l, unsigned number, struct error *err);
+/* After an exchange that brought `got` bytes: 0 to go on. */
+int transfer_go_on(struct lead *l, enum outcome outcome, uint64_t got, unsigned number,
+                   struct error *err);
 /* Something that no further attempt mends (the disk, memory): everything ends with this error. */
 void transfer_break(struct transfer *x, const struct error *why);
 /* Hashes what follows the hashed part without a hole, `blocks` buffers of it at most. */
@@ -221,13 +247,6 @@ void transfer_give_back(struct transfer *x);
 uint64_t transfer_distance(const struct transfer *x, uint64_t at);
 
 /* ---- transfer_fetch.c ------------------------------------------------------------------------ */
-
-enum outcome {
-    OUT_PROGRESS, /* go on from where we are */
-    OUT_RETRY,    /* the connection or the upstream failed: wait, then again */
-    OUT_RELOCATE, /* the location went stale */
-    OUT_FATAL,    /* no use in trying again */
-};
 
 /* Brings what it can of [f->at, f->end). */
 enum outcome transfer_exchange(struct fetch *f, struct error *err);
@@ -269,11 +288,19 @@ bool transfer_pass_through(struct transfer *x, const struct error *why);
 /* The whole file is there and right, and can not be kept: its readers get it all the same. */
 void transfer_deliver(struct transfer *x, const struct error *why);
 int transfer_through_put(struct fetch *f, size_t n, struct error *err);
+/* Under x->lock: the next n bytes. */
+void transfer_window_put(struct transfer *x, const char *data, size_t n);
 /* Under x->lock: bytes that are hashed, and not in the file. */
 ssize_t transfer_window_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                              struct error *err);
 /* The digest has matched: DONE, and waits until the readers have the rest. */
 void transfer_see_off(struct transfer *x);
+
+/* ---- transfer_part.c ------------------------------------------------------------------------- */
+
+/* All of a transfer of a part. 1 when it is there, -1. */
+int transfer_bring_part(struct transfer *x, struct error *err);
+int transfer_part_put(struct fetch *f, size_t n);
 
 /* ---- transfer_extra.c ------------------------------------------------------------------------ */
 

@@ -25,6 +25,14 @@ bool transfer_is_answered(struct transfer *x)
     return answered;
 }
 
+bool transfer_has_no_parts(struct transfer *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool none = x->no_parts;
+    pthread_mutex_unlock(&x->lock);
+    return none;
+}
+
 bool transfer_is_contradicted(struct transfer *x, uint64_t *ret_size)
 {
     pthread_mutex_lock(&x->lock);
@@ -89,6 +97,8 @@ int transfer_begin(struct transfer *x, struct error *err)
  * short of the withheld end. */
 static uint64_t readable_end(const struct transfer *x, uint64_t at)
 {
+    if (x->of_part)
+        return x->hashed;
     if (x->state == TRANSFER_DONE)
         return x->size;
     uint64_t end = extents_end(&x->here, at);
@@ -103,8 +113,8 @@ static uint64_t readable_end(const struct transfer *x, uint64_t at)
 static void ask(struct transfer *x, uint64_t first, uint64_t end)
 {
     struct transfers *t = x->table;
-    if (first + TRANSFER_WITHHELD >= x->size)
-        return; /* would be withheld */
+    if (first + TRANSFER_WITHHELD >= x->size || x->of_part)
+        return; /* would be withheld, or comes anyway */
     transfer_want(x, first, end);
     if (x->has_slot || x->state >= TRANSFER_DONE)
         return;

@@ -159,7 +159,7 @@ static struct transfer *find_joinable(struct transfers *t, const struct digest *
 static struct transfer *find_undecided(struct transfers *t, const struct digest *d)
 {
     for (struct transfer *x = *bucket_of(t, d); x; x = x->next) {
-        if (!digest_equal(&x->digest, d))
+        if (!digest_equal(&x->digest, d) || x->of_part)
             continue;
         pthread_mutex_lock(&x->lock);
         bool undecided = x->state < TRANSFER_HEADERS;
@@ -209,7 +209,7 @@ int transfer_join(struct transfers *t, const struct digest *d, uint64_t size,
     if (!x && t->stopping)
         err_set(err, ERR_CANCELLED, "the server is shutting down");
     else if (!x)
-        x = transfer_start(t, d, size, source, err);
+        x = transfer_start(t, d, size, source, NULL, err);
     pthread_mutex_unlock(&t->lock);
     transfer_source_release(source);
     *ret = x;

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "upstream/transfer_private.h"
 
-#define WINDOW (4ull << 20)
 #define PATIENCE_MS 10000u
 #define SLICE_MS 100u
 
@@ -37,7 +36,7 @@ bool transfer_pass_through(struct transfer *x, const struct error *why)
     bool opening = !x->opened;
     if (!(is_ours(why) || (opening && why->code == ERR_BUSY)) || x->through)
         return false;
-    char *window = malloc(WINDOW);
+    char *window = malloc(TRANSFER_WINDOW);
     pthread_mutex_lock(&x->lock);
     bool wanted = window && x->readers && !atomic_load(&x->cancel);
     /* What was opened without room for more holds the room of the whole file. */
@@ -93,21 +92,26 @@ static void wait_for_readers(struct transfer *x, uint64_t limit)
     }
 }
 
+void transfer_window_put(struct transfer *x, const char *data, size_t n)
+{
+    size_t at = (size_t)(x->hashed % TRANSFER_WINDOW);
+    size_t first = n < TRANSFER_WINDOW - at ? n : (size_t)(TRANSFER_WINDOW - at);
+    memcpy(x->window + at, data, first);
+    memcpy(x->window, data + first, n - first);
+    x->hashed += n;
+}
+
 int transfer_through_put(struct fetch *f, size_t n, struct error *err)
 {
     struct transfer *x = f->x;
     if (hasher_update(x->hasher, f->buffer, n, err) < 0)
         return -1;
     pthread_mutex_lock(&x->lock);
-    uint64_t end = x->hashed + n, limit = end > WINDOW ? end - WINDOW : 0;
+    uint64_t end = x->hashed + n, limit = end > TRANSFER_WINDOW ? end - TRANSFER_WINDOW : 0;
     if (limit > extents_end(&x->here, 0))
         atomic_store(&x->closed, true); /* who comes now does not find the beginning */
     wait_for_readers(x, limit);
-    size_t at = (size_t)(x->hashed % WINDOW);
-    size_t first = n < WINDOW - at ? n : (size_t)(WINDOW - at);
-    memcpy(x->window + at, f->buffer, first);
-    memcpy(x->window, f->buffer + first, n - first);
-    x->hashed = end;
+    transfer_window_put(x, f->buffer, n);
     f->at += n;
     transfer_publish(x);
     pthread_mutex_unlock(&x->lock);
@@ -117,14 +121,14 @@ int transfer_through_put(struct fetch *f, size_t n, struct error *err)
 ssize_t transfer_window_read(struct transfer *x, uint64_t offset, void *buf, size_t len,
                              struct error *err)
 {
-    if (!x->window || offset + WINDOW < x->hashed) {
+    if (!x->window || offset + TRANSFER_WINDOW < x->hashed) {
         if (err)
             *err = x->why;
         return err_wrap(err, "this client was too slow to go on without the file");
     }
-    size_t at = (size_t)(offset % WINDOW);
-    if (len > WINDOW - at)
-        len = (size_t)(WINDOW - at);
+    size_t at = (size_t)(offset % TRANSFER_WINDOW);
+    if (len > TRANSFER_WINDOW - at)
+        len = (size_t)(TRANSFER_WINDOW - at);
     uint64_t file = extents_next(&x->here, offset);
     if (len > file - offset)
         len = (size_t)(file - offset);
