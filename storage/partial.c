@@ -129,6 +129,11 @@ static bool read_slot(const struct incoming_row *row, int fd, unsigned slot, str
            memcmp(sum.raw, head + sizeof(len), 32) == 0 && decode(data, len, row, ret);
 }
 
+static bool is_of_this_boot(const struct store *s, const struct map *m)
+{
+    return strncmp(m->boot, s->owner, OWNER_BOOT) == 0;
+}
+
 /* The newest of those that count: what a process of this boot wrote, or what was synced. */
 static bool read_map(const struct store *s, const struct incoming_row *row, int fd, struct map *ret)
 {
@@ -137,7 +142,7 @@ static bool read_map(const struct store *s, const struct incoming_row *row, int 
         struct map m;
         if (!read_slot(row, fd, slot, &m))
             continue;
-        bool counts = m.kind == MAP_SYNCED || strncmp(m.boot, s->owner, OWNER_BOOT) == 0;
+        bool counts = m.kind == MAP_SYNCED || is_of_this_boot(s, &m);
         if (!counts || (found && m.sequence <= ret->sequence)) {
             extents_done(&m.beyond);
             continue;
@@ -178,7 +183,8 @@ int partial_read(const struct store *s, const struct incoming_row *row, int fd,
         extents_done(&m.beyond);
         return err_set(err, ERR_NOMEM, "out of memory for a partial file");
     }
-    bool is_all = m.kind == MAP_WRITTEN ? !m.is_short : !*row->owner;
+    /* Of whichever kind: as long as the machine runs, what was written later is in a later map. */
+    bool is_all = !m.is_short && (is_of_this_boot(s, &m) || !*row->owner);
     *ret = (struct partial){
         .length = m.length, .beyond = m.beyond, .sequence = m.sequence, .lost = !is_all};
     return 0;

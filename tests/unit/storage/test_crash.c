@@ -297,6 +297,43 @@ Test(crash, of_the_power_with_holes)
     free(bytes);
 }
 
+/* The newest map is then the one of the sync: it says what is there just as well. */
+static void do_die_after_sync(struct store *s)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
+        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0 ||
+        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0)
+        _exit(4);
+    store_blob_put(s, "small content", 13, &d, NULL);
+}
+
+Test(crash, right_after_a_sync_with_holes)
+{
+    struct digest d;
+    free(make_bytes(10 * MIB, 9, &d));
+    for (int power_cut = 0; power_cut < 2; power_cut++) {
+        struct blob_writer *w = NULL;
+        uint64_t first = 0, end = 0;
+        run_killed("put.written", do_die_after_sync);
+        if (power_cut)
+            storage_boot_file = "/dev/null";
+        struct store *s = open_store();
+        cr_assert((store_mismatch_left(s, &d, "any/repository") > 0) == power_cut,
+                  "only the power takes what was written after it");
+        cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
+        cr_assert(writer_resumed(w) == 5 * MIB);
+        cr_assert(writer_resumed_part(w, 0, &first, &end));
+        cr_assert(first == 9 * MIB && end == first + 1000);
+        writer_close(w, false);
+        cr_assert((store_mismatch_left(s, &d, "any/repository") > 0) == power_cut);
+        store_close(s);
+        clear_data();
+    }
+}
+
 /* A file that somebody removed under a running program is as lost as one that a crash took. */
 Test(crash, a_partial_whose_file_is_gone)
 {
