@@ -143,7 +143,7 @@ static int take_data(void *ctx, const void *data, size_t len, struct error *err)
     return 0;
 }
 
-int ask_lines(const char *server, const char *method, const char *path,
+int ask_lines(const char *server, const char *method, const char *path, const char *token,
               int (*on_line)(void *ctx, const struct json *line, struct error *err), void *ctx,
               struct error *err)
 {
@@ -156,6 +156,7 @@ int ask_lines(const char *server, const char *method, const char *path,
     const struct http_request request = {
         .method = method,
         .url = url.data,
+        .bearer = token,
         .on_data = take_data,
         .ctx = &l,
     };

@@ -19,8 +19,9 @@ const char *ask_server(const char *option);
 int ask_json(const char *server, const char *method, const char *path, struct json **ret,
              struct strbuf *body, struct error *err);
 /* The same for an answer that is many lines of JSON, given to on_line one by one as they come; a
- * negative return, with the error set, ends it. An answer that is cut short is an error. */
-int ask_lines(const char *server, const char *method, const char *path,
+ * negative return, with the error set, ends it. An answer that is cut short is an error. token:
+ * sent along, NULL = none. */
+int ask_lines(const char *server, const char *method, const char *path, const char *token,
               int (*on_line)(void *ctx, const struct json *line, struct error *err), void *ctx,
               struct error *err);
 /* The answer was not what this program's own server would say. Returns -1. */

@@ -8,6 +8,7 @@
 #include "base/ref.h"
 #include "cli/ask.h"
 #include "cli/cli.h"
+#include "cli/hub_token.h"
 
 #define REFERENCES_MAX 256
 #define MIB (1024.0 * 1024.0)
@@ -86,7 +87,8 @@ static int on_line(void *ctx, const struct json *line, struct error *err)
     return 0;
 }
 
-static int warm(const char *server, const struct reference *r, bool quiet, struct error *err)
+static int warm(const char *server, const struct reference *r, const char *token, bool quiet,
+                struct error *err)
 {
     char name[REFERENCE_TEXT_MAX];
     _cleanup_strbuf_ struct strbuf path = STRBUF_INIT;
@@ -96,9 +98,26 @@ static int warm(const char *server, const struct reference *r, bool quiet, struc
     strbuf_put_urlencoded(&path, name, "/:@");
     if (strbuf_failed(&path))
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (ask_lines(server, "POST", path.data, on_line, &p, err) < 0)
+    if (ask_lines(server, "POST", path.data, token, on_line, &p, err) < 0)
         return -1;
     return p.done ? 0 : ask_misunderstood(server, err);
+}
+
+/* How many of them failed. */
+static int warm_all(const char *server, const char *const *texts, int n, const char *token,
+                    bool quiet)
+{
+    struct reference reference;
+    int failed = 0;
+    for (int i = 0; i < n; i++) {
+        struct error err = ERROR_INIT;
+        if (reference_parse(texts[i], &reference, &err) < 0 ||
+            warm(server, &reference, token, quiet, &err) < 0) {
+            command_failed(&err);
+            failed++;
+        }
+    }
+    return failed;
 }
 
 static int run_warm(const struct command *self, int argc, char **argv)
@@ -110,8 +129,9 @@ static int run_warm(const struct command *self, int argc, char **argv)
         {"server", "URL", SERVER_OPTION_DOC, &server, NULL},
         {"quiet", NULL, "says only what fails", NULL, &quiet},
     };
+    _cleanup_strbuf_ struct strbuf token = STRBUF_INIT;
     struct reference reference;
-    int status, failed = 0;
+    int status;
     int n = options_parse(self, argc, argv, specs, 2, texts, REFERENCES_MAX, &status);
     if (n < 0)
         return status;
@@ -120,13 +140,12 @@ static int run_warm(const struct command *self, int argc, char **argv)
     for (int i = 0; i < n; i++)
         if (reference_parse(texts[i], &reference, &err) < 0)
             return usage_error(self, "%s", err.text);
-    for (int i = 0; i < n; i++) {
-        if (reference_parse(texts[i], &reference, &err) < 0 ||
-            warm(ask_server(server), &reference, quiet, &err) < 0) {
-            command_failed(&err);
-            failed++;
-        }
-    }
+    if (hub_token_find(&token, &err) < 0)
+        return command_failed(&err);
+    int failed =
+        warm_all(ask_server(server), texts, n, token.len ? strbuf_str(&token) : NULL, quiet);
+    if (token.data)
+        explicit_bzero(token.data, token.len);
     return failed ? EXIT_FAILED : finish_output();
 }
 

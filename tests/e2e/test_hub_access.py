@@ -6,13 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import (MANIFEST_TYPE, gguf_file, paths_of, safetensors_file,  # noqa: E402
-                     sha256)
+from harness import (MANIFEST_TYPE, binary, gguf_file, paths_of,  # noqa: E402
+                     safetensors_file, sha256)
 from hub_api_case import OTHER_TOKEN, TOKEN, HubApiCase, bearer  # noqa: E402
 
 WEIGHTS = safetensors_file({"a": ("F32", (300, 100))}, fill=b"weights!")
@@ -235,6 +236,56 @@ class Forwarded(RegistryCase):
         self.assertEqual(status, 200)
         self.assertEqual(json.loads(body.splitlines()[-1]), {"done": True}, body)
         self.nothing_leaks()
+
+    def warm_command(self, **env):
+        done = subprocess.run(
+            [binary(), "warm", "hf/org/private:main", "--server", self.wb.url],
+            env={"PATH": os.environ["PATH"], "HOME": self.home, **env},
+            capture_output=True, text=True, timeout=120, check=False)
+        for token in (TOKEN, OTHER_TOKEN):
+            self.assertNotIn(token, done.stdout + done.stderr)
+        return done.returncode, done.stderr
+
+    def token_file(self, *path, token=TOKEN):
+        file = os.path.join(self.home, *path)
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(file, "w", encoding="utf-8") as f:
+            f.write(f"{token}\n")
+        return file
+
+    def test_warming_by_the_command_sends_the_users_token(self):
+        """It is found where the Hub's own clients find it."""
+        self.serve(auth_ttl="1s")
+        self.home = self.enterContext(tempfile.TemporaryDirectory())
+        status, text = self.warm_command()
+        self.assertEqual(status, 1, text)
+        self.assertIn("hf/org/private does not exist on the Hub", text)
+        self.assertEqual(self.warm_command(HF_TOKEN=TOKEN), (0, ""))
+        self.assertEqual(self.warm_command(HF_TOKEN=OTHER_TOKEN)[0], 1)
+        self.assertEqual(self.warm_command(HUGGING_FACE_HUB_TOKEN=f" {TOKEN} "), (0, ""))
+        elsewhere = self.token_file("secret", "hub")
+        self.assertEqual(self.warm_command(HF_TOKEN_PATH=elsewhere), (0, ""))
+        self.assertEqual(self.warm_command(HF_TOKEN_PATH="~/secret/hub"), (0, ""))
+        self.assertEqual(self.warm_command(HF_TOKEN=OTHER_TOKEN, HF_TOKEN_PATH=elsewhere)[0], 1)
+        self.token_file("models", "token")
+        self.assertEqual(self.warm_command(HF_HOME=f"{self.home}/models"), (0, ""))
+        self.token_file("cache", "huggingface", "token")
+        self.assertEqual(self.warm_command(XDG_CACHE_HOME=f"{self.home}/cache"), (0, ""))
+        self.token_file(".cache", "huggingface", "token")
+        self.assertEqual(self.warm_command(), (0, ""))
+        self.assertEqual(self.warm_command(HF_HUB_DISABLE_IMPLICIT_TOKEN="YES")[0], 1)
+        self.nothing_leaks()
+
+    def test_warming_by_the_command_with_what_is_no_token(self):
+        self.serve()
+        self.home = self.enterContext(tempfile.TemporaryDirectory())
+        for env, text in (({"HF_TOKEN": "a\nb"}, "HF_TOKEN is no token"),
+                          ({"HF_TOKEN": "a" * 1025}, "more than 1024 bytes"),
+                          ({"HF_TOKEN_PATH": self.home}, self.home)):
+            with self.subTest(env=list(env)):
+                status, said = self.warm_command(**env)
+                self.assertEqual(status, 1)
+                self.assertIn(text, said)
 
     def test_an_import_goes_on_with_the_rights_of_who_asks(self):
         """The CDN's addresses run out while it is fetched; the next one is asked for likewise."""
