@@ -151,6 +151,9 @@ class Pulls(ChainCase):
                 self.edge, "weighbridge_transfer_readers") == READERS)
             hold.release()
         self.assertEqual(self.sent(), (1, SIZE))
+        self.until("the root to log it", lambda: self.root.log_lines(
+            event="request", digest=self.layer, method="GET"))
+        self.assertEqual(self.root.stop(), 0)  # now its log is complete
         self.assertEqual(len(self.root.log_lines(event="request", digest=self.layer,
                                                  method="GET")), 1)
 

@@ -600,16 +600,17 @@ class Operations(Http):
         path = self.path(wb)
         wb.get(path)
         wb.get(path, {"Range": "bytes=0-9"})
+        lines = ('weighbridge_requests_total{route="blob",status="206"} 1',
+                 'weighbridge_requests_total{route="blob",status="200"} 1',
+                 f'weighbridge_response_bytes_total{{route="blob"}} {len(WEIGHTS) + 10}',
+                 "weighbridge_verification_failures_total 0",
+                 "weighbridge_transfers_completed_total 1",
+                 "weighbridge_transfers_running 0")
         # Counted when the connection is done with it, which may be after our read.
         text, deadline = "", time.monotonic() + 30
-        while 'status="206"} 1\n' not in text and time.monotonic() < deadline:
+        while not all(line + "\n" in text for line in lines) and time.monotonic() < deadline:
             text = wb.get("/metrics")[2].decode()
-        for line in ('weighbridge_requests_total{route="blob",status="206"} 1',
-                     'weighbridge_requests_total{route="blob",status="200"} 1',
-                     f'weighbridge_response_bytes_total{{route="blob"}} {len(WEIGHTS) + 10}',
-                     "weighbridge_verification_failures_total 0",
-                     "weighbridge_transfers_completed_total 1",
-                     "weighbridge_transfers_running 0"):
+        for line in lines:
             self.assertIn(line + "\n", text)
         self.check_exposition(text)
         received = re.search(r'weighbridge_upstream_bytes_total\{upstream="hf"\} (\d+)', text)

@@ -206,6 +206,7 @@ class Liars(MirrorCase):
         self.pulls(self.image, warning="hashes to")
         counted = 'weighbridge_stale_answers_total{route="manifest"} 1\n'
         self.until("it to be counted", lambda: counted in self.wb.get("/metrics")[2].decode())
+        self.until("it to be logged", lambda: self.wb.log_lines(event="request", cache="stale"))
         line, = self.wb.log_lines(event="request", cache="stale")
         self.assertRegex(line, 'warning="served from the store, .*: the manifest hashes to')
         self.assertIn("\nweighbridge_verification_failures_total 1\n",

@@ -706,8 +706,8 @@ class Records(Uploads):
         metrics = wb.get("/metrics")[2]
         self.assertIn(b'weighbridge_requests_total{route="upload",status="202"} 1\n', metrics)
         self.assertIn(b'weighbridge_requests_total{route="uploads",status="202"} 1\n', metrics)
-        self.assertTrue(wb.log_lines(event="request", method="PATCH", status=202, received=1000,
-                                     route="upload", repo=REPO))
+        until(lambda: wb.log_lines(event="request", method="PATCH", status=202, received=1000,
+                                   route="upload", repo=REPO), "its line")
         until(lambda: wb.log_lines(event="request", method="PUT", status=201, received=1,
                                    digest=sha256(b"x" * 1001)), "its line")
         self.patch(wb, NONE, b"x" * HUGE)
