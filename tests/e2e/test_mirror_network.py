@@ -15,6 +15,10 @@ class Certificates(MirrorCase):
     TLS = ("registry", "token", "cdn")
     UPSTREAM = {"tag_ttl": "1h"}
 
+    def upstream(self, **settings):
+        # A handshake is work: on a loaded machine it may take longer than the others' 2 s.
+        return super().upstream(**{"connect_timeout": "20s", **settings})
+
     def make_registry(self, **options):
         self.authority = Authority(self.scratch(""))
         return super().make_registry(auth="bearer", redirect_blobs=True, authority=self.authority,
