@@ -22,18 +22,18 @@ int hub_mirror_new(const struct config *c, const struct config_upstream *u, stru
     m->offline = config_is_offline(c, u);
     m->store = s;
     m->hub = h;
-    if (hub_flights_start(&m->flights, err) < 0) {
+    if (inquiry_start(&m->questions, &hub_mirror_questions, u->prefix, err) < 0) {
         free(m);
         return -1;
     }
     if (hub_rows_cache_init(&m->rows, err) < 0) {
-        hub_flights_end(&m->flights);
+        inquiry_end(&m->questions);
         free(m);
         return -1;
     }
     if (hub_texts_init(&m->texts, err) < 0) {
         hub_rows_cache_done(&m->rows);
-        hub_flights_end(&m->flights);
+        inquiry_end(&m->questions);
         free(m);
         return -1;
     }
@@ -49,7 +49,7 @@ int hub_mirror_new(const struct config *c, const struct config_upstream *u, stru
 
 void hub_mirror_stop(struct hub_mirror *m)
 {
-    hub_flights_stop(&m->flights);
+    inquiry_stop(&m->questions);
 }
 
 void hub_mirror_free(struct hub_mirror *m)
@@ -63,7 +63,7 @@ void hub_mirror_free(struct hub_mirror *m)
     pthread_mutex_destroy(&m->settling);
     notes_done(&m->checked);
     notes_done(&m->negatives);
-    hub_flights_end(&m->flights);
+    inquiry_end(&m->questions);
     free(m);
 }
 
@@ -347,11 +347,11 @@ static bool is_perhaps_another(const struct hub_look *l)
            (l->at->refused == HUB_REFUSED_REPOSITORY || l->at->refused == HUB_REFUSED_POLICY);
 }
 
-int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_revision,
-                   enum hub_access_level level, struct hub_look *ret, struct hub_at *at,
-                   struct error *err)
+/* What the caller says, and who that is. */
+static int start_look(struct hub_mirror *m, const struct hub_query *q, bool with_revision,
+                      enum hub_access_level level, struct hub_look *ret, struct hub_at *at,
+                      struct error *err)
 {
-    char id[REPOSITORY_MAX + 1];
     *at = (struct hub_at){.asked = false};
     *ret = (struct hub_look){.m = m,
                              .at = at,
@@ -360,7 +360,15 @@ int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_re
                              .forward = hub_access_is_forward(m->access)};
     if (ret->forward)
         ret->token = caller_token();
-    if (read_words(ret, q, with_revision, err) < 0)
+    return read_words(ret, q, with_revision, err);
+}
+
+int hub_look_begin(struct hub_mirror *m, const struct hub_query *q, bool with_revision,
+                   enum hub_access_level level, struct hub_look *ret, struct hub_at *at,
+                   struct error *err)
+{
+    char id[REPOSITORY_MAX + 1];
+    if (start_look(m, q, with_revision, level, ret, at, err) < 0)
         return -1;
     int found = find_id(ret, id, err);
     if (found < 0 || check_policy(ret, found ? id : NULL, ret->asked_as, err) < 0)
@@ -594,12 +602,7 @@ static int look_by_registry(struct hub_mirror *m, const char *repository, struct
     size_t n = strlen(m->config->prefix);
     bool is_ours = strncmp(repository, m->config->prefix, n) == 0 && repository[n] == '/';
     snprintf(q.name, sizeof(q.name), "%s", is_ours ? repository + n + 1 : repository);
-    *at = (struct hub_at){.asked = false};
-    *ret = (struct hub_look){
-        .m = m, .at = at, .level = HUB_ACCESS_CONTENT, .forward = hub_access_is_forward(m->access)};
-    if (ret->forward)
-        ret->token = caller_token();
-    return read_words(ret, &q, false, err);
+    return start_look(m, &q, false, HUB_ACCESS_CONTENT, ret, at, err);
 }
 
 bool hub_registry_commit_is_named(struct hub_mirror *m, const char *repository, const char *commit)

@@ -1,61 +1,21 @@
-/* Questions under way: each is asked once, however many clients wait for its answer, and a client
- * that has something better to do leaves it to a thread of its own.
- *
- *     with patience     a thread of ours asks, the client waits a while
- *     without           the client's own thread asks; those who come later wait for it
- * Whose token goes with it is part of a question.
+/* Questions to a Hub, each asked once for all who want to know (upstream/inquiry.h). Whose token
+ * goes with it is part of a question.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/thread.h"
 #include "upstream/blame.h"
 #include "upstream/hub_mirror_private.h"
 
-#define CIRCLE_PATIENCE_MS 10000u
-#define QUESTION_STACK (1u << 20)
-
 struct hub_flight {
-    struct hub_flight *next;
+    struct inquiry base;
     struct hub_mirror *mirror;
     struct hub_task task; /* points into key and token */
     char *key, *token;    /* owned */
-    struct loop loop;     /* of who asked first */
-    uint64_t begun_ms;
-    unsigned users; /* who asks and everybody who waits; the last one frees it */
-    bool done;
-    bool late; /* somebody has given up on it */
     struct hub_result result;
 };
 
-int hub_flights_start(struct hub_flights *f, struct error *err)
-{
-    if (cond_init_monotonic(&f->landed))
-        return err_set(err, ERR_NOMEM, "cannot make a condition variable");
-    pthread_mutex_init(&f->lock, NULL);
-    return 0;
-}
-
-void hub_flights_stop(struct hub_flights *f)
-{
-    pthread_mutex_lock(&f->lock);
-    f->stopping = true;
-    while (f->threads)
-        pthread_cond_wait(&f->landed, &f->lock);
-    pthread_mutex_unlock(&f->lock);
-}
-
-void hub_flights_end(struct hub_flights *f)
-{
-    pthread_cond_destroy(&f->landed);
-    pthread_mutex_destroy(&f->lock);
-}
-
-/* ---- one question ---------------------------------------------------------------------------- */
-
-/* "kind flag who" NUL name NUL revision NUL path NUL; the names are checked and have no NUL. The
- * token's digest stands for it: a key is compared, and may be looked at in a debugger. */
+/* The token's digest stands for it: a key is compared, and may be looked at in a debugger. */
 int hub_task_who(const struct hub_task *t, char ret[static DIGEST_TEXT_MAX], struct error *err)
 {
     struct digest d;
@@ -68,6 +28,7 @@ int hub_task_who(const struct hub_task *t, char ret[static DIGEST_TEXT_MAX], str
     return 0;
 }
 
+/* "kind flag who" NUL name NUL revision NUL path NUL; the names are checked and have no NUL. */
 static int key_of(const struct hub_task *t, struct strbuf *to, size_t at[static 3],
                   struct error *err)
 {
@@ -84,222 +45,114 @@ static int key_of(const struct hub_task *t, struct strbuf *to, size_t at[static 
     return strbuf_failed(to) ? err_set(err, ERR_NOMEM, "out of memory for a question to a Hub") : 0;
 }
 
-static void flight_free(struct hub_flight *x)
+static struct hub_flight *flight_of(struct inquiry *x)
 {
-    if (!x)
-        return;
+    return (struct hub_flight *)x; /* its first member */
+}
+
+static void flight_free(struct inquiry *base)
+{
+    struct hub_flight *x = flight_of(base);
     hub_result_done(&x->result);
     free(x->key);
     free(x->token);
     free(x);
 }
 
-struct sought_key {
-    struct strbuf text;
-    size_t at[3];
+/* Of a flight that there may not be yet. */
+struct sought {
+    struct hub_mirror *mirror;
+    const struct hub_task *task;
+    struct strbuf key;
+    size_t at[3]; /* of its texts */
 };
 
-static struct hub_flight *flight_new(struct hub_mirror *m, const struct hub_task *t,
-                                     const struct sought_key *k)
+static struct inquiry *make(const void *question)
 {
+    const struct sought *s = question;
+    const struct hub_task *t = s->task;
     struct hub_flight *x = calloc(1, sizeof(*x));
     if (!x)
         return NULL;
-    x->key = malloc(k->text.len + 1);
+    x->key = malloc(s->key.len + 1);
     x->token = t->token ? strdup(t->token) : NULL;
     if (!x->key || (t->token && !x->token)) {
-        flight_free(x);
+        flight_free(&x->base);
         return NULL;
     }
-    memcpy(x->key, strbuf_str(&k->text), k->text.len + 1);
-    x->mirror = m;
+    memcpy(x->key, strbuf_str(&s->key), s->key.len + 1);
+    x->mirror = s->mirror;
     x->task = *t;
-    x->task.name = x->key + k->at[0];
-    x->task.revision = x->key + k->at[1];
-    x->task.path = x->key + k->at[2];
+    x->task.name = x->key + s->at[0];
+    x->task.revision = x->key + s->at[1];
+    x->task.path = x->key + s->at[2];
     x->task.token = x->token;
-    x->loop = loop_get();
-    x->begun_ms = clock_monotonic_ms();
-    return x;
+    return &x->base;
 }
 
 /* All of the key but its first text, which is compared as one, begins at the same places. */
-static bool is_same(const struct hub_flight *x, const struct sought_key *k)
+static bool is_same(const struct inquiry *base, const void *question)
 {
-    const struct hub_task *t = &x->task;
-    return strcmp(x->key, strbuf_str(&k->text)) == 0 &&
-           strcmp(t->name, strbuf_str(&k->text) + k->at[0]) == 0 &&
-           strcmp(t->revision, strbuf_str(&k->text) + k->at[1]) == 0 &&
-           strcmp(t->path, strbuf_str(&k->text) + k->at[2]) == 0;
+    const struct hub_flight *x = (const struct hub_flight *)base;
+    const struct sought *s = question;
+    const char *key = strbuf_str(&s->key);
+    return strcmp(x->key, key) == 0 && strcmp(x->task.name, key + s->at[0]) == 0 &&
+           strcmp(x->task.revision, key + s->at[1]) == 0 &&
+           strcmp(x->task.path, key + s->at[2]) == 0;
 }
 
-/* The functions below down to thread_main() are called with the lock held. */
-
-static struct hub_flight *find(struct hub_flights *f, const struct sought_key *k)
+static void ask(struct inquiry *base)
 {
-    struct hub_flight *x = f->first;
-    while (x && !is_same(x, k))
-        x = x->next;
-    return x;
+    struct hub_flight *x = flight_of(base);
+    hub_task_run(x->mirror, &x->task, &x->result);
+    if (x->result.rc < 0)
+        upstream_blame(&x->result.error, x->mirror->config->prefix);
 }
 
-/* Out of the list: who comes from here on asks afresh. */
-static void land(struct hub_flights *f, struct hub_flight *x)
+const struct inquiry_kind hub_mirror_questions = {
+    .thread = "hub question", .is_same = is_same, .make = make, .ask = ask, .free = flight_free};
+
+static int wait_for(struct hub_flight *x, struct hub_patience patience, struct error *err)
 {
-    struct hub_flight **at = &f->first;
-    while (*at != x)
-        at = &(*at)->next;
-    *at = x->next;
-    x->done = true;
-    f->late -= x->late;
-    pthread_cond_broadcast(&f->landed);
+    if (patience.ms)
+        return inquiry_wait(&x->base, x->base.begun_ms + patience.ms, patience.gives_up, err);
+    if (inquiry_wait_long(&x->base))
+        return 0;
+    return err_set(err, ERR_LOOP,
+                   "%s was asked for this through another server, which may wait for us",
+                   x->mirror->config->prefix);
 }
 
-static void leave(struct hub_flight *x)
-{
-    if (--x->users == 0)
-        flight_free(x);
-}
-
-/* Gives the lock up meanwhile. */
-static void answer(struct hub_flights *f, struct hub_flight *x)
-{
-    struct hub_result r = {.rc = 0};
-    pthread_mutex_unlock(&f->lock);
-    hub_task_run(x->mirror, &x->task, &r);
-    if (r.rc < 0)
-        upstream_blame(&r.error, x->mirror->config->prefix);
-    pthread_mutex_lock(&f->lock);
-    x->result = r;
-    land(f, x);
-}
-
-static void *thread_main(void *arg)
-{
-    struct hub_flight *x = arg;
-    struct hub_flights *f = &x->mirror->flights;
-    pthread_setname_np(pthread_self(), "hub question");
-    loop_set(&x->loop);
-    pthread_mutex_lock(&f->lock);
-    answer(f, x);
-    leave(x);
-    f->threads--;
-    pthread_cond_broadcast(&f->landed); /* it may be the last that hub_flights_stop() waits for */
-    pthread_mutex_unlock(&f->lock);
-    return NULL;
-}
-
-/* False when it could not be started. The thread is a user of the flight. */
-static bool start_thread(struct hub_flights *f, struct hub_flight *x)
-{
-    bool started = thread_detached(thread_main, x, QUESTION_STACK) == 0;
-    x->users += started;
-    f->threads += started;
-    return started;
-}
-
-/* ---- waiting --------------------------------------------------------------------------------- */
-
-/* A question that came through other servers may wait for one that waits for it: by itself it finds
- * out (upstream/loop.h). */
-static bool waits_in_a_circle(const struct hub_flight *x, uint64_t since_ms)
-{
-    return !x->done && loop_get().n && clock_monotonic_ms() - since_ms >= CIRCLE_PATIENCE_MS;
-}
-
-static int wait_long(struct hub_flights *f, struct hub_flight *x, struct error *err)
-{
-    uint64_t since_ms = clock_monotonic_ms();
-    while (!x->done && !waits_in_a_circle(x, since_ms))
-        if (loop_get().n)
-            cond_wait_until(&f->landed, &f->lock, since_ms + CIRCLE_PATIENCE_MS);
-        else
-            pthread_cond_wait(&f->landed, &f->lock);
-    return x->done ? 0
-                   : err_set(err, ERR_LOOP,
-                             "%s was asked for this through another server, which may wait for us",
-                             x->mirror->config->prefix);
-}
-
-static int wait_for(struct hub_flights *f, struct hub_flight *x, struct hub_patience patience,
+static int ask_once(const struct sought *s, struct hub_patience patience, struct hub_flight **ret,
                     struct error *err)
 {
-    uint64_t end_ms = x->begun_ms + patience.ms;
-    if (patience.gives_up && f->late)
-        end_ms = 0; /* one client has found out for everybody that it takes too long */
-    while (!x->done && clock_monotonic_ms() < end_ms)
-        cond_wait_until(&f->landed, &f->lock, end_ms);
-    if (x->done)
-        return 0;
-    if (patience.gives_up) {
-        f->late += !x->late;
-        x->late = true;
-    }
-    return err_set(err, ERR_TIMEOUT, "%s has not answered in time%s", x->mirror->config->prefix,
-                   patience.gives_up ? " (revalidate_timeout)" : "");
-}
-
-/* A flight for the question, whose user the caller is; NULL with the error set. *ret_mine: nobody
- * answers it yet. */
-static struct hub_flight *board(struct hub_mirror *m, const struct hub_task *t,
-                                const struct sought_key *k, bool patient, bool *ret_mine,
-                                struct error *err)
-{
-    struct hub_flights *f = &m->flights;
-    struct hub_flight *x = find(f, k);
-    unsigned most = f->late ? HUB_THREADS_SLOW : HUB_THREADS_MAX;
-    *ret_mine = false;
-    if (f->stopping) {
-        err_set(err, ERR_CANCELLED, "the server is stopping");
-        return NULL;
-    }
-    if (x) {
-        x->users++;
-        return x;
-    }
-    if (patient && f->threads >= most) {
-        err_set(err, ERR_BUSY, "%u questions to %s are under way already", f->threads,
-                m->config->prefix);
-        return NULL;
-    }
-    x = flight_new(m, t, k);
-    if (!x) {
-        err_set(err, ERR_NOMEM, "out of memory for a question to a Hub");
-        return NULL;
-    }
-    x->next = f->first;
-    f->first = x;
-    x->users = 1;
-    *ret_mine = !(patient && start_thread(f, x));
-    return x;
+    struct inquiry_table *t = &s->mirror->questions;
+    bool is_mine;
+    int rc = -1;
+    inquiry_lock(t);
+    struct inquiry *x = inquiry_board(t, s, patience.ms > 0, &is_mine, err);
+    if (x && is_mine)
+        inquiry_answer(x);
+    if (x)
+        rc = wait_for(flight_of(x), patience, err);
+    if (x && rc < 0)
+        inquiry_leave(x);
+    inquiry_unlock(t);
+    if (rc == 0)
+        *ret = flight_of(x);
+    return rc;
 }
 
 int hub_ask_once(struct hub_mirror *m, const struct hub_task *t, struct hub_patience patience,
                  struct hub_flight **ret, struct error *err)
 {
-    struct hub_flights *f = &m->flights;
-    struct sought_key k = {.text = STRBUF_INIT};
-    bool is_mine;
+    struct sought s = {.mirror = m, .task = t, .key = STRBUF_INIT};
     int rc = loop_check(m->config->prefix, err);
     if (rc == 0)
-        rc = key_of(t, &k.text, k.at, err);
-    if (rc < 0) {
-        strbuf_done(&k.text);
-        return -1;
-    }
-    pthread_mutex_lock(&f->lock);
-    struct hub_flight *x = board(m, t, &k, patience.ms > 0, &is_mine, err);
-    rc = x ? 0 : -1;
-    if (x && is_mine)
-        answer(f, x);
-    else if (x)
-        rc = patience.ms ? wait_for(f, x, patience, err) : wait_long(f, x, err);
-    if (x && rc < 0)
-        leave(x);
-    pthread_mutex_unlock(&f->lock);
-    strbuf_done(&k.text);
+        rc = key_of(t, &s.key, s.at, err);
     if (rc == 0)
-        *ret = x;
+        rc = ask_once(&s, patience, ret, err);
+    strbuf_done(&s.key);
     return rc;
 }
 
@@ -312,8 +165,8 @@ void hub_flight_leave(struct hub_flight *x)
 {
     if (!x)
         return;
-    struct hub_flights *f = &x->mirror->flights;
-    pthread_mutex_lock(&f->lock);
-    leave(x);
-    pthread_mutex_unlock(&f->lock);
+    struct inquiry_table *t = x->base.table;
+    inquiry_lock(t);
+    inquiry_leave(&x->base);
+    inquiry_unlock(t);
 }

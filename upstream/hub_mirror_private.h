@@ -24,11 +24,9 @@
 #include "upstream/hub_access.h"
 #include "upstream/hub_mirror.h"
 #include "upstream/hub_private.h"
-#include "upstream/loop.h"
+#include "upstream/inquiry.h"
 #include "upstream/notes.h"
 
-#define HUB_THREADS_MAX 32u        /* questions that go on without a client's thread */
-#define HUB_THREADS_SLOW 4u        /* as many while answers are late */
 #define HUB_LIST_PATIENCE_MS 2000u /* a HEAD waits so long for a list that answers all others */
 #define HUB_DOCUMENT_MAX (64u << 20)
 #define HUB_ROWS_CACHED 64u
@@ -166,18 +164,7 @@ int hub_negative_key(const struct hub_task *t, const char *revision, struct strb
                      struct error *err);
 
 struct hub_flight;
-struct hub_flights {
-    pthread_mutex_t lock; /* guards: all below, and what is in the flights until they are done */
-    pthread_cond_t landed;
-    struct hub_flight *first;
-    unsigned threads; /* of our own that answer a question */
-    unsigned late;    /* questions that somebody has given up waiting for */
-    bool stopping;
-};
-int hub_flights_start(struct hub_flights *f, struct error *err);
-/* Waits for the threads: what they wait for has been cancelled. */
-void hub_flights_stop(struct hub_flights *f);
-void hub_flights_end(struct hub_flights *f);
+extern const struct inquiry_kind hub_mirror_questions;
 
 /* Has a question answered, once for all who ask it at the same time. patience_ms: how long after
  * its beginning the caller leaves it to itself (0 = waits as long as it takes): ERR_TIMEOUT. With
@@ -206,7 +193,7 @@ struct hub_mirror {
     struct store *store;
     struct hub *hub;
     struct hub_access *access;
-    struct hub_flights flights;
+    struct inquiry_table questions;
     struct notes negatives; /* what the Hub says does not exist */
     struct notes checked;   /* repositories that our own token opens */
     struct hub_rows_cache rows;

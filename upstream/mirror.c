@@ -17,7 +17,7 @@ int mirror_new(const struct config *c, const struct config_upstream *u, struct s
     m->config = u;
     m->offline = config_is_offline(c, u);
     m->store = s;
-    if (flights_start(&m->flights, err) < 0) {
+    if (inquiry_start(&m->questions, &mirror_questions, u->prefix, err) < 0) {
         free(m);
         return -1;
     }
@@ -35,7 +35,7 @@ void mirror_stop(struct mirror *m)
 {
     if (m->oci)
         http_pool_cancel(oci_pool(m->oci));
-    flights_stop(&m->flights);
+    inquiry_stop(&m->questions);
 }
 
 void mirror_free(struct mirror *m)
@@ -43,7 +43,7 @@ void mirror_free(struct mirror *m)
     if (!m)
         return;
     mirror_stop(m);
-    flights_end(&m->flights);
+    inquiry_end(&m->questions);
     notes_done(&m->negatives);
     notes_done(&m->asked);
     tag_lists_done(&m->tag_lists);

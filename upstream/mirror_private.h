@@ -7,12 +7,11 @@
 #include <pthread.h>
 
 #include "model/oci_manifest.h"
+#include "upstream/inquiry.h"
 #include "upstream/mirror.h"
 #include "upstream/notes.h"
 
 #define LISTS_MAX 64u
-#define MIRROR_THREADS_MAX 32u /* questions that go on without a client's thread */
-#define MIRROR_THREADS_SLOW 4u /* as many while answers are late */
 #define MIRROR_LIST_WAIT_MS 30000u
 
 /* ---- names and policies (mirror_policy.c): pure ---------------------------------------------- */
@@ -87,19 +86,7 @@ struct outcome {
 void outcome_done(struct outcome *o);
 #define _cleanup_outcome_ _cleanup_(outcome_done)
 
-struct flight;
-struct flights {
-    pthread_mutex_t lock; /* guards: all below, and what is in the flights */
-    pthread_cond_t landed;
-    struct flight *first;
-    unsigned threads; /* of our own that answer a question */
-    unsigned late;    /* questions that somebody has given up waiting for */
-    bool stopping;
-};
-int flights_start(struct flights *f, struct error *err);
-/* Waits for the threads: what they wait for has been cancelled. */
-void flights_stop(struct flights *f);
-void flights_end(struct flights *f);
+extern const struct inquiry_kind mirror_questions;
 
 /* Has a question answered, once for everybody who asks it at the same time. patience_ms: how long
  * the caller waits (0 = as long as it takes); the question goes on without it, in a thread of its
@@ -115,7 +102,7 @@ struct mirror {
     bool offline;
     struct store *store;
     struct oci *oci;
-    struct flights flights;
+    struct inquiry_table questions;
     struct notes negatives; /* by question */
     struct notes asked;     /* questions that need not be asked again for a while */
     struct tag_lists tag_lists;

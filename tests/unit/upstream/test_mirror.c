@@ -448,11 +448,11 @@ Test(mirror, goes_on_asking_when_nobody_waits)
     script_stop(slow);
     struct tag_history h;
     for (bool late = true; late;) {
-        pthread_mutex_lock(&w->m->flights.lock);
-        late = w->m->flights.late > 0;
+        pthread_mutex_lock(&w->m->questions.lock);
+        late = w->m->questions.late > 0;
         if (late)
-            pthread_cond_wait(&w->m->flights.landed, &w->m->flights.lock);
-        pthread_mutex_unlock(&w->m->flights.lock);
+            pthread_cond_wait(&w->m->questions.landed, &w->m->questions.lock);
+        pthread_mutex_unlock(&w->m->questions.lock);
     }
     serve_head(w, "v1", TWO);
     serve_get(w, digest_text(TWO), TWO);
