@@ -145,26 +145,12 @@ static void check_after(void)
 int main(void)
 {
     char dir[] = "/tmp/wb-stress-XXXXXX";
-    const char *seconds = getenv("WB_STRESS_SECONDS");
-    struct error err = ERROR_INIT;
-    if (!mkdtemp(dir))
+    const struct store_options options = {.dir = dir, .free_floor_percent = 1};
+    if (!open_new(dir, &options, &store))
         return 1;
-    struct store_options options = {.dir = dir, .free_floor_percent = 1};
-    if (store_open(&options, &store, &err) < 0) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
     prepare();
-    deadline = clock_monotonic_ms() + 1000u * (unsigned)(seconds ? atoi(seconds) : 4);
-    pthread_t threads[THREADS];
-    unsigned ids[THREADS];
-    for (unsigned i = 0; i < THREADS; i++) {
-        ids[i] = i;
-        if (pthread_create(&threads[i], NULL, thread_main, &ids[i]))
-            return 1;
-    }
-    for (unsigned i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    deadline = stress_end_ms();
+    run_threads(THREADS, thread_main, 0, NULL);
     check_after();
     store_close(store);
     remove_folder(dir);

@@ -256,29 +256,14 @@ static void check_end(void)
 
 int main(void)
 {
-    const char *seconds = getenv("WB_STRESS_SECONDS"), *tmp = getenv("TMPDIR");
-    char dir[256], data[300];
+    const char *tmp = getenv("TMPDIR");
+    char dir[256];
     snprintf(dir, sizeof(dir), "%s/wb-push-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir))
+    const struct store_options options = {.dir = dir, .free_floor_percent = 1};
+    if (!open_new(dir, &options, &store))
         return 1;
-    snprintf(data, sizeof(data), "%s/data", dir);
-    struct error err = ERROR_INIT;
-    struct store_options options = {.dir = data, .free_floor_percent = 1};
-    if (store_open(&options, &store, &err) < 0) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    deadline = clock_monotonic_ms() + (seconds ? (uint64_t)atoi(seconds) : 3) * 1000;
-    pthread_t threads[CLIENTS + READERS];
-    unsigned ids[CLIENTS + READERS];
-    for (unsigned i = 0; i < CLIENTS + READERS; i++) {
-        ids[i] = i;
-        if (pthread_create(&threads[i], NULL, i < CLIENTS ? client_main : reader_main, &ids[i]) !=
-            0)
-            abort();
-    }
-    for (unsigned i = 0; i < CLIENTS + READERS; i++)
-        pthread_join(threads[i], NULL);
+    deadline = stress_end_ms();
+    run_threads(CLIENTS, client_main, READERS, reader_main);
     check_end();
     store_close(store);
     remove_folder(dir);

@@ -284,26 +284,12 @@ static void check_after(const struct store_options *options)
 int main(void)
 {
     char dir[] = "/tmp/wb-stress-XXXXXX";
-    const char *seconds = getenv("WB_STRESS_SECONDS");
-    struct error err = ERROR_INIT;
-    if (!mkdtemp(dir))
+    const struct store_options options = {.dir = dir, .free_floor_percent = 1};
+    if (!open_new(dir, &options, &store))
         return 1;
-    struct store_options options = {.dir = dir, .free_floor_percent = 1};
-    if (store_open(&options, &store, &err) < 0) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
     prepare();
-    deadline = clock_monotonic_ms() + 1000u * (unsigned)(seconds ? atoi(seconds) : 4);
-    pthread_t threads[READERS + WRITERS];
-    unsigned ids[READERS + WRITERS];
-    for (unsigned i = 0; i < READERS + WRITERS; i++) {
-        ids[i] = i < WRITERS ? i : i - WRITERS;
-        if (pthread_create(&threads[i], NULL, i < WRITERS ? writer_main : reader_main, &ids[i]))
-            return 1;
-    }
-    for (unsigned i = 0; i < READERS + WRITERS; i++)
-        pthread_join(threads[i], NULL);
+    deadline = stress_end_ms();
+    run_threads(WRITERS, writer_main, READERS, reader_main);
     check_after(&options);
     remove_folder(dir);
     printf("stress_store: %lu reads, %lu writes, %lu wrong\n", reads, writes, bad);

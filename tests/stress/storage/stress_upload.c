@@ -287,12 +287,11 @@ static void check_after(const struct store_options *options)
 int main(void)
 {
     char dir[] = "/tmp/wb-stress-XXXXXX";
-    const char *seconds = getenv("WB_STRESS_SECONDS");
-    struct error err = ERROR_INIT;
-    if (!mkdtemp(dir))
-        return 1;
     struct store_options options = {.dir = dir, .free_floor_percent = 1};
-    if (store_open(&options, &store, &err) < 0 || abandon_some(&options, &err) < 0) {
+    struct error err = ERROR_INIT;
+    if (!open_new(dir, &options, &store))
+        return 1;
+    if (abandon_some(&options, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
@@ -300,16 +299,8 @@ int main(void)
     for (unsigned i = 0; i < SLOTS; i++)
         if (pthread_mutex_init(&slots[i].lock, NULL) != 0)
             return 1;
-    deadline = clock_monotonic_ms() + 1000u * (unsigned)(seconds ? atoi(seconds) : 4);
-    pthread_t threads[CLIENTS];
-    unsigned ids[CLIENTS];
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        ids[i] = i;
-        if (pthread_create(&threads[i], NULL, client_main, &ids[i]))
-            return 1;
-    }
-    for (unsigned i = 0; i < CLIENTS; i++)
-        pthread_join(threads[i], NULL);
+    deadline = stress_end_ms();
+    run_threads(CLIENTS, client_main, 0, NULL);
     check_after(&options);
     remove_folder(dir);
     printf("stress_upload: %lu pieces, %lu commits, %lu taken over, %lu wrong\n", pieces, commits,

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "base/clock.h"
-#include "loopback.h"
+#include "hub_world.h"
 #include "upstream/hub_mirror_private.h"
 
 #define REPOSITORIES 6u
@@ -14,7 +14,6 @@
 
 /* ---- the Hub: a commit's digits say which repository's and the how manyeth it is ------------- */
 
-static struct loopback server;
 static atomic_uint requests, asked_of[REPOSITORIES];
 
 static void commit_of(unsigned repository, unsigned n, char to[static 41])
@@ -212,36 +211,16 @@ static void *client(void *arg)
 
 int main(void)
 {
-    char dir[] = "/tmp/stress-hub-mirror-XXXXXX", url[64];
-    struct store *store;
-    struct hub *hub;
+    struct hub_world w = {.config.revalidate_timeout_s = 2};
+    struct config config = {.upstreams = &w.config, .n_upstreams = 1};
     struct error err = ERROR_INIT;
-    pthread_t threads[CLIENTS];
-    CHECK(mkdtemp(dir), "no directory");
-    loopback_start(&server, serve);
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", server.port);
-    struct store_options so = {.dir = dir};
-    struct config_upstream c = {.prefix = (char *)"hf",
-                                .url = url,
-                                .max_connections = 8,
-                                .stall_timeout_s = 30,
-                                .revalidate_timeout_s = 2,
-                                .breaker_failures = 1000000};
-    struct config config = {.upstreams = &c, .n_upstreams = 1};
-    CHECK(store_open(&so, &store, &err) == 0, "%s", err.text);
-    CHECK(hub_new(&c, &hub, &err) == 0, "%s", err.text);
-    CHECK(hub_mirror_new(&config, &c, store, hub, &mirror, &err) == 0, "%s", err.text);
-    for (uintptr_t i = 0; i < CLIENTS; i++)
-        CHECK(pthread_create(&threads[i], NULL, client, (void *)(i + 1)) == 0, "no thread");
-    for (unsigned i = 0; i < CLIENTS; i++)
-        pthread_join(threads[i], NULL);
+    hub_world_begin(&w, serve);
+    CHECK(hub_mirror_new(&config, &w.config, w.store, w.hub, &mirror, &err) == 0, "%s", err.text);
+    run_threads(CLIENTS, client);
     printf("%u told, %u refused; %u requests\n", told, refused, requests);
     CHECK(told > CLIENTS * ROUNDS / 2, "too little was told");
-    http_pool_cancel(hub_pool(hub));
+    http_pool_cancel(hub_pool(w.hub));
     hub_mirror_free(mirror);
-    hub_free(hub);
-    store_close(store);
-    loopback_stop(&server);
-    remove_folder(dir);
+    hub_world_end(&w);
     return 0;
 }

@@ -3,7 +3,7 @@
  * program, so that it also runs under ThreadSanitizer. */
 
 #include "base/clock.h"
-#include "loopback.h"
+#include "hub_world.h"
 #include "upstream/small.h"
 
 #define FILES 12u
@@ -26,7 +26,6 @@ static char byte_at(unsigned file, unsigned offset)
 
 /* ---- the Hub ------------------------------------------------------------------------------- */
 
-static struct loopback server;
 static atomic_uint requests;
 static atomic_bool healed;
 
@@ -141,32 +140,17 @@ static void make_files(void)
 
 int main(void)
 {
-    char dir[] = "/tmp/stress-small-XXXXXX", url[64];
-    struct store *store;
+    struct hub_world w = {.config.retries = 2};
     struct error err = ERROR_INIT;
-    pthread_t threads[READERS];
-    CHECK(mkdtemp(dir), "no directory");
-    loopback_start(&server, serve);
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", server.port);
-    struct store_options so = {.dir = dir};
-    struct config_upstream c = {.prefix = (char *)"hf",
-                                .url = url,
-                                .retries = 2,
-                                .max_connections = 8,
-                                .stall_timeout_s = 30,
-                                .breaker_failures = 1000000};
-    CHECK(store_open(&so, &store, &err) == 0, "%s", err.text);
-    CHECK(hub_new(&c, &hub, &err) == 0, "%s", err.text);
-    CHECK(smalls_new(store, &smalls, &err) == 0, "%s", err.text);
+    hub_world_begin(&w, serve);
+    hub = w.hub;
+    CHECK(smalls_new(w.store, &smalls, &err) == 0, "%s", err.text);
     make_files();
-    for (uintptr_t i = 0; i < READERS; i++)
-        CHECK(pthread_create(&threads[i], NULL, reader, (void *)(i + 1)) == 0, "no thread");
-    for (unsigned i = 0; i < READERS; i++)
-        pthread_join(threads[i], NULL);
+    run_threads(READERS, reader);
     atomic_store(&healed, true);
     for (unsigned f = 0; f < FILES; f++) {
         struct digest d;
-        while (store_hub_object_get(store, "hf", "o/m", files[f].git_oid, &d, &err) == 0)
+        while (store_hub_object_get(w.store, "hf", "o/m", files[f].git_oid, &d, &err) == 0)
             read_file(f, 1);
     }
     struct small_stats stats;
@@ -177,9 +161,6 @@ int main(void)
     http_pool_cancel(hub_pool(hub));
     smalls_stop(smalls);
     smalls_free(smalls);
-    hub_free(hub);
-    store_close(store);
-    loopback_stop(&server);
-    remove_folder(dir);
+    hub_world_end(&w);
     return 0;
 }
