@@ -317,6 +317,27 @@ static enum hub_ref_shown is_never_pinned(void *ctx, const char *revision, char 
     return HUB_REF_AS_IT_IS;
 }
 
+/* As keep_pin(): what another question has found out a moment ago has been told to clients. */
+static void settle_refs(const struct asking *a)
+{
+    _cleanup_strbuf_ struct strbuf told = STRBUF_INIT;
+    const char *what = hub_what_refs(a->t->flag);
+    struct hub_result *r = a->r;
+    uint64_t checked_at = 0;
+    pthread_mutex_lock(&a->m->settling);
+    bool is_told = store_hub_document_get(a->m->store, prefix_of(a), r->id, "", what, &told,
+                                          &checked_at, NULL) == 1 &&
+                   hub_is_fresh(a->m, checked_at);
+    if (!is_told)
+        keep_document(a, "", what, &r->text);
+    pthread_mutex_unlock(&a->m->settling);
+    if (is_told) {
+        struct strbuf late = r->text;
+        r->text = told;
+        told = late;
+    }
+}
+
 static int run_refs(const struct asking *a)
 {
     _cleanup_strbuf_ struct strbuf suffix = STRBUF_INIT, json = STRBUF_INIT;
@@ -325,9 +346,7 @@ static int run_refs(const struct asking *a)
     if (ask_document(a, &suffix, false, &json, NULL) < 0 ||
         hub_json_refs(strbuf_str(&json), json.len, is_never_pinned, NULL, &r->text, &r->error) < 0)
         return -1;
-    pthread_mutex_lock(&a->m->settling);
-    keep_document(a, "", hub_what_refs(a->t->flag), &r->text);
-    pthread_mutex_unlock(&a->m->settling);
+    settle_refs(a);
     return 0;
 }
 

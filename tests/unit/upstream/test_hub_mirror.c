@@ -601,6 +601,39 @@ Test(hub_mirror, equal_questions_are_one)
 
 /* ---- refs, rows and history ------------------------------------------------------------------ */
 
+static void says_refs(struct world *w, const char *commit)
+{
+    char body[200];
+    snprintf(body, sizeof(body),
+             "{\"branches\":[{\"name\":\"main\",\"ref\":\"refs/heads/main\","
+             "\"targetCommit\":\"%s\"}]}",
+             commit);
+    says_info(w, "GET /api/models/o/m/refs ", body);
+}
+
+/* Whoever looked before others had asked asks again: what those were told counts. */
+Test(hub_mirror, refs_that_come_late)
+{
+    struct world *w = world();
+    struct hub_task late = {.kind = HUB_TASK_REFS, .name = "o/m", .revision = "", .path = ""};
+    struct hub_result r;
+    says_info(w, MAIN, INFO(C1, ""));
+    says_refs(w, C1);
+    cr_assert_eq(refs(w), 0, "%s", w->err.text);
+    says_refs(w, C2);
+    hub_task_run(w->m, &late, &r);
+    cr_assert_eq(r.rc, 0, "%s", r.error.text);
+    cr_assert(strstr(strbuf_str(&r.text), C1) && !strstr(strbuf_str(&r.text), C2));
+    hub_result_done(&r);
+    later(61);
+    says_refs(w, C2);
+    hub_task_run(w->m, &late, &r);
+    cr_assert_eq(r.rc, 0, "%s", r.error.text);
+    cr_assert(strstr(strbuf_str(&r.text), C2) && !strstr(strbuf_str(&r.text), C1));
+    hub_result_done(&r);
+    end(w);
+}
+
 Test(hub_mirror, refs_say_what_revisions_mean_here)
 {
     struct world *w = world();
