@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 from urllib.parse import urlsplit
 
@@ -100,6 +101,13 @@ class HubApiCase(EndToEnd):
     def make_server(self, hub, env=None, data=None, root=None, **settings):
         return self.make_weighbridge(config={"upstreams": [upstream(hub, **settings)],
                                              **(root or {})}, env=env, data=data)
+
+    def token_file(self, token):
+        """For the configuration; each in a folder of its own."""
+        path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "token")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(token + "\n")
+        return path
 
     def ask(self, method, path, headers=None, body=None, wb=None, timeout=60):
         """An Answer that keeps the rules for all answers."""

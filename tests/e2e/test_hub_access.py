@@ -246,7 +246,7 @@ class Forwarded(RegistryCase):
             self.assertNotIn(token, done.stdout + done.stderr)
         return done.returncode, done.stderr
 
-    def token_file(self, *path, token=TOKEN):
+    def token_at_home(self, *path, token=TOKEN):
         file = os.path.join(self.home, *path)
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "w", encoding="utf-8") as f:
@@ -263,15 +263,15 @@ class Forwarded(RegistryCase):
         self.assertEqual(self.warm_command(HF_TOKEN=TOKEN), (0, ""))
         self.assertEqual(self.warm_command(HF_TOKEN=OTHER_TOKEN)[0], 1)
         self.assertEqual(self.warm_command(HUGGING_FACE_HUB_TOKEN=f" {TOKEN} "), (0, ""))
-        elsewhere = self.token_file("secret", "hub")
+        elsewhere = self.token_at_home("secret", "hub")
         self.assertEqual(self.warm_command(HF_TOKEN_PATH=elsewhere), (0, ""))
         self.assertEqual(self.warm_command(HF_TOKEN_PATH="~/secret/hub"), (0, ""))
         self.assertEqual(self.warm_command(HF_TOKEN=OTHER_TOKEN, HF_TOKEN_PATH=elsewhere)[0], 1)
-        self.token_file("models", "token")
+        self.token_at_home("models", "token")
         self.assertEqual(self.warm_command(HF_HOME=f"{self.home}/models"), (0, ""))
-        self.token_file("cache", "huggingface", "token")
+        self.token_at_home("cache", "huggingface", "token")
         self.assertEqual(self.warm_command(XDG_CACHE_HOME=f"{self.home}/cache"), (0, ""))
-        self.token_file(".cache", "huggingface", "token")
+        self.token_at_home(".cache", "huggingface", "token")
         self.assertEqual(self.warm_command(), (0, ""))
         self.assertEqual(self.warm_command(HF_HUB_DISABLE_IMPLICIT_TOKEN="YES")[0], 1)
         self.nothing_leaks()

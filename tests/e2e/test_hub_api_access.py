@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -235,15 +234,6 @@ class OwnTokens(HubApiCase):
         self.hub.add_repo("Org/Gated", FILES, gated="manual", tokens=[TOKEN])
         self.hub.add_repo("Other/Private", FILES, private=True, tokens=[THIRD_TOKEN])
         self.hub.add_token(OTHER_TOKEN)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def token_file(self, token):
-        path = os.path.join(self.folder, token[-6:])
-        with open(path, "w", encoding="ascii") as f:
-            f.write(token + "\n")
-        return path
 
     def tokens_sent(self, **where):
         return {r.headers.get("authorization", "")[7:] for r in self.hub.requests(**where)}
@@ -489,12 +479,7 @@ class Forwarded(HubApiCase):
         self.nothing_leaks(TOKEN, THIRD_TOKEN, OTHER_TOKEN)
 
     def test_the_servers_own_token_is_not_lent(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "t")
-        with open(path, "w", encoding="ascii") as f:
-            f.write(TOKEN)
-        self.serve(token_file=path)
+        self.serve(token_file=self.token_file(TOKEN))
         for token in (None, OTHER_TOKEN):
             for question in questions("Org/Private"):
                 self.refused(self.get(question, bearer(token)), (401, 403, 404))

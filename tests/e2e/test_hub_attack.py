@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -416,11 +415,7 @@ class Echoes(AttackCase):
     def setUp(self):
         self.hub = self.make_hub()
         self.hub.add_repo("Org/Model", FILES, private=True, tokens=[TOKEN])
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "t")
-        with open(self.path, "w", encoding="ascii") as f:
-            f.write(TOKEN)
+        self.path = self.token_file(TOKEN)
 
     def test_our_token_comes_back(self):
         self.wb = self.make_server(self.hub, token_file=self.path, tag_ttl="0s", retries=0)
@@ -483,15 +478,6 @@ class TokenFiles(AttackCase):
 
     def setUp(self):
         self.hub = self.make_hub()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def token_file(self, token):
-        path = os.path.join(self.folder, token[-6:])
-        with open(path, "w", encoding="ascii") as f:
-            f.write(token + "\n")
-        return path
 
     def serve(self, **settings):
         self.wb = self.make_server(self.hub, token_file=self.token_file(OTHER_TOKEN), token_files={
@@ -706,13 +692,7 @@ class NeverLent(AttackCase):
         commit = self.hub.add_repo("Org/Model", FILES, private=True, renamed_from=["Old/Model"],
                                    tokens=[TOKEN, own, own_too]).branches["main"]
         self.hub.add_token(OTHER_TOKEN)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        paths = []
-        for token in (own, own_too):
-            paths.append(os.path.join(folder.name, token[-6:]))
-            with open(paths[-1], "w", encoding="ascii") as f:
-                f.write(token)
+        paths = [self.token_file(token) for token in (own, own_too)]
         self.wb = self.make_server(self.hub, credentials="forward", token_file=paths[0],
                                    token_files={"org/*": paths[1]}, tag_ttl="0s", auth_ttl="0s",
                                    negative_ttl="0s", aliases={"friend": "Org/Model"})
@@ -746,13 +726,7 @@ class TwoHubs(AttackCase):
         self.hub.add_repo("Org/Model", FILES, private=True, tokens=[TOKEN])
         self.second.add_repo("Org/Model", {**FILES, "config.json": b"{}"}, private=True,
                              tokens=[THIRD_TOKEN])
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.paths = []
-        for token in (TOKEN, THIRD_TOKEN):
-            self.paths.append(os.path.join(folder.name, token[-6:]))
-            with open(self.paths[-1], "w", encoding="ascii") as f:
-                f.write(token)
+        self.paths = [self.token_file(token) for token in (TOKEN, THIRD_TOKEN)]
 
     def test_each_its_own(self):
         self.wb = self.make_weighbridge(config={"upstreams": [
