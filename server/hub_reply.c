@@ -90,12 +90,16 @@ static bool wants_token(const struct request *q)
     return false;
 }
 
+static bool is_get_of_file(const struct request *q)
+{
+    enum route_kind kind = q->route.kind;
+    return !q->is_head && (kind == ROUTE_HUB_RESOLVE || kind == ROUTE_HUB_RAW);
+}
+
 /* Clients try again: a GET of a file after 408 and 429 only, everything else after 5xx as well. */
 static unsigned later_status(const struct request *q)
 {
-    enum route_kind kind = q->route.kind;
-    bool is_file = kind == ROUTE_HUB_RESOLVE || kind == ROUTE_HUB_RAW;
-    return is_file && !q->is_head ? 429 : 503;
+    return is_get_of_file(q) ? 429 : 503;
 }
 
 static struct refusal by_error(const struct request *q, const struct error *err)
@@ -158,6 +162,56 @@ static bool put_refusal(struct MHD_Response *r, const struct refusal *f)
            (f->status != 401 || reply_put(r, "WWW-Authenticate", "Bearer"));
 }
 
+/* The crate hf-hub (1.0.0) looks at no status when it fetches a file that HEAD has told it of: what
+ * we say of an error would be the file in its cache. It does look whether a body is whole. */
+static bool takes_errors_for_files(const struct request *q)
+{
+    static const char agent[] = "hf-hub/1.";
+    const char *by = is_get_of_file(q) ? request_header(q, "User-Agent") : NULL;
+    return by && strncmp(by, agent, strlen(agent)) == 0;
+}
+
+struct unfinished {
+    size_t len;
+    char *text;
+};
+
+static ssize_t unfinished_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    const struct unfinished *u = cls;
+    if (pos >= u->len)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t n = u->len - (size_t)pos;
+    if (n > max)
+        n = max;
+    memcpy(buf, u->text + pos, n);
+    return (ssize_t)n;
+}
+
+static void unfinished_free(void *cls)
+{
+    struct unfinished *u = cls;
+    free(u->text);
+    free(u);
+}
+
+/* The text, which is the response's from now on, as a body that breaks off one byte before its end.
+ */
+static struct MHD_Response *reply_unfinished(struct strbuf *text)
+{
+    size_t n = text->len;
+    struct unfinished *u = malloc(sizeof(*u));
+    if (!u)
+        return NULL;
+    *u = (struct unfinished){n, strbuf_take(text)};
+    struct MHD_Response *r = NULL;
+    if (u->text)
+        r = MHD_create_response_from_callback(n + 1, n, unfinished_read, u, unfinished_free);
+    if (!r)
+        unfinished_free(u);
+    return r;
+}
+
 static enum MHD_Result refuse(struct request *q, const struct hub_at *at, const struct refusal *f,
                               const char *text, const char *header, const char *value)
 {
@@ -169,7 +223,9 @@ static enum MHD_Result refuse(struct request *q, const struct hub_at *at, const 
     size_t n = body.len;
     const char *json = body.data; /* the response's from here on */
     const char *cache = q->cache;
-    struct MHD_Response *r = reply_from_text(&body);
+    bool breaks_off = takes_errors_for_files(q);
+    struct MHD_Response *r = breaks_off ? reply_unfinished(&body) : reply_from_text(&body);
+    q->must_close = q->must_close || breaks_off;
     if (r &&
         (!hub_reply_put(q, r, at) || !put_refusal(r, f) ||
          !reply_put(r, "Content-Type", "application/json; charset=utf-8") ||

@@ -5,15 +5,18 @@
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
+from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from client_case import sha256_of, tree  # noqa: E402
-from hub_world import BARE, DATA, MODEL, OLD_NAME, SPACE  # noqa: E402
-from test_hub_clients import BIG, HubClients  # noqa: E402
+from client_case import PATIENCE_S, sha256_of, tree  # noqa: E402
+from hub_clients import client_env  # noqa: E402
+from hub_world import BARE, DATA, GATED, MODEL, OLD_NAME, SPACE  # noqa: E402
+from test_hub_clients import BIG, BRANCH_S, HubClients  # noqa: E402
 from tools import tool  # noqa: E402
 
 # 0.5 puts a file's name into the URL as it is: with ureq, no file with a space can be asked for.
@@ -109,6 +112,28 @@ class Rust(HubClients):
             if state == "cold":
                 self.assert_one_copy(NOT_FOR_BEFORE)
         self.in_each_state(check)
+
+    def refuse(self, wb, repo, *said):
+        """1.0.0 by itself takes what is said of an error for the file."""
+        with tempfile.TemporaryDirectory(dir=self.scratch) as home:
+            asked = json.dumps({"api": "1.0", "repo": repo, "files": ["config.json"]})
+            done = subprocess.run([self.program, asked], env=client_env(self.endpoint(wb), home),
+                                  capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            for word in said:
+                self.assertIn(word, done.stderr)
+            self.assertEqual([path for path in Path(home).rglob("*")
+                              if path.is_file() and path.name not in ("main", ".gitignore")
+                              and path.suffix not in (".lock", ".incomplete")], [])
+
+    def test_errors(self):
+        wb = self.serve(tag_ttl=BRANCH_S)
+        self.refuse(wb, "nobody/nothing", "RepoNotFound", "does not exist on the Hub")
+        self.refuse(wb, GATED)
+        wb.get(f"/hf/api/models/{BARE}/tree/main")
+        self.hub.stop()
+        self.addCleanup(self.hub.start)
+        self.refuse(wb, BARE)
 
     def test_before_with_ureq(self):
         self.before("ureq")
