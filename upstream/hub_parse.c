@@ -2,6 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "model/json_scan.h"
 #include "upstream/hub_private.h"
 
 #define ID_PART_MAX 96u /* what the Hub's own client allows */
@@ -353,17 +354,47 @@ static int add_file(struct hub_tree *t, const struct json *j, struct error *err)
     return strbuf_failed(&t->paths) ? err_set(err, ERR_NOMEM, "out of memory for file names") : 0;
 }
 
+/* A row alone is parsed into a tree: a list may be 200,000 of them. */
+static int add_row(struct hub_tree *t, const char *json, size_t len, struct error *err)
+{
+    _cleanup_json_ struct json *row = NULL;
+    if (parse(json, len, &row, err) < 0)
+        return err_wrap(err, "entry %zu", t->n);
+    return add_file(t, row, err);
+}
+
+/* The next row's text: 1, 0 at the end of the array, -1. */
+static int next_row(struct json_scan *s, bool first, const char **ret, size_t *ret_len,
+                    struct error *err)
+{
+    int more = json_scan_more(s, ']', first, s->document, err);
+    if (more <= 0)
+        return more < 0 ? -1 : json_scan_end(s, err);
+    (void)json_scan_peek(s); /* past the white space */
+    *ret = (const char *)s->p;
+    if (json_scan_skip(s, err) < 0)
+        return -1;
+    *ret_len = (size_t)((const char *)s->p - *ret);
+    return 1;
+}
+
 int hub_tree_page(struct hub_tree *t, const char *json, size_t len, struct error *err)
 {
-    _cleanup_json_ struct json *root = NULL;
-    if (parse(json, len, &root, err) < 0)
-        return -1;
-    if (!json_is_array(root))
-        return err_set(err, ERR_UPSTREAM, "no array of files");
-    for (const struct json *j = json_first(root); j; j = json_next(j))
-        if (add_file(t, j, err) < 0)
+    struct json_scan s;
+    struct error why = ERROR_INIT;
+    const char *row = NULL;
+    size_t row_len = 0;
+    int more;
+    json_scan_start(&s, json, len, 0);
+    s.document = "the file list";
+    if (json_scan_peek(&s) != '[')
+        return err_set(err, ERR_UPSTREAM, "no JSON array of files");
+    if (json_scan_open(&s, '[', s.document, &why) < 0)
+        return err_set(err, ERR_UPSTREAM, "no JSON: %s", why.text);
+    for (bool first = true; (more = next_row(&s, first, &row, &row_len, &why)) > 0; first = false)
+        if (add_row(t, row, row_len, err) < 0)
             return -1;
-    return 0;
+    return more < 0 ? err_set(err, ERR_UPSTREAM, "no JSON: %s", why.text) : 0;
 }
 
 static int compare_files(const void *a, const void *b)

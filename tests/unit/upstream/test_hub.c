@@ -129,8 +129,15 @@ Test(hub, refuses_broken_lists)
         const char *json, *why;
     } cases[] = {
         {"", "JSON"},
-        {"{}", "no array of files"},
+        {"{}", "no JSON array of files"},
         {"[1]", "no \"type\""},
+        {"[", "no JSON: "},
+        {"[{]", "no JSON: "},
+        {"[] []", "no JSON: "},
+        {"[" FILE_JSON("a", ",\"size\":1") ",]", "no JSON: "},
+        {"[" FILE_JSON("a", ",\"size\":1") " {}]", "no JSON: "},
+        {"[" FILE_JSON("a", ",\"size\":1") ",{\"a\\u0000\":1}]", "entry 1: "},
+        {"[" FILE_JSON("a", ",\"size\":1") ",{\"a\":\"\xff\"}]", "entry 1: "},
         {"[{\"type\":\"file\"}]", "no safe relative \"path\""},
         {"[" FILE_JSON("../a", ",\"size\":1") "]", "no safe relative \"path\""},
         {"[" FILE_JSON("a", "") "]", "a: \"size\" is no size"},
