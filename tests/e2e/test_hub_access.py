@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness import (MANIFEST_TYPE, binary, gguf_file, paths_of,  # noqa: E402
                      safetensors_file, sha256)
-from hub_api_case import OTHER_TOKEN, TOKEN, HubApiCase, bearer  # noqa: E402
+from hub_api_case import OTHER_TOKEN, PATIENT, TOKEN, HubApiCase, bearer  # noqa: E402
 
 WEIGHTS = safetensors_file({"a": ("F32", (300, 100))}, fill=b"weights!")
 TINY = {"t": (32, 2)}
@@ -162,7 +162,7 @@ class Forwarded(RegistryCase):
 
     def test_together(self):
         """At the same time, too."""
-        self.serve()
+        self.serve(**PATIENT)
         hold = self.hub.hold("hub", kind="auth-check")
         got, threads = self.together(6, lambda i: self.v2(
             "hf/org/private/manifests/main", (TOKEN, OTHER_TOKEN, None)[i % 3]))

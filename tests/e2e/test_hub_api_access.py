@@ -10,7 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness import MANIFEST_TYPE, gguf_file, safetensors_file  # noqa: E402
-from hub_api_case import OTHER_TOKEN, TOKEN, HubApiCase, bearer  # noqa: E402
+from hub_api_case import OTHER_TOKEN, PATIENT, TOKEN, HubApiCase, bearer  # noqa: E402
 
 WEIGHTS = safetensors_file({"a": ("F32", (300, 100))}, fill=b"weights!")
 GGUF = gguf_file({"t": (32, 2)}, fill=b"gguf")
@@ -460,7 +460,7 @@ class Forwarded(HubApiCase):
 
     def test_one_download_for_all_who_may(self):
         self.hub.repo("Org/Private").tokens.add(THIRD_TOKEN)
-        self.serve()
+        self.serve(**PATIENT)
         hold = self.hub.hold("cdn", bytes=1000)
         got, threads = self.together(8, lambda i: self.get(
             "/Org/Private/resolve/main/model.safetensors",

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness import (binary, gguf_file, paths_of, safetensors_file,  # noqa: E402
                      safetensors_sparse, sha256)
-from hub_api_case import HubApiCase, Truth, upstream  # noqa: E402
+from hub_api_case import PATIENT, HubApiCase, Truth, upstream  # noqa: E402
 from standin_sources import Noise  # noqa: E402
 
 LLAMA = {"User-Agent": "llama-cpp", "Accept": "application/json"}
@@ -368,7 +368,7 @@ class Together(Own):
     CROWD = 24
 
     def crowd(self, path, kind, method="GET", headers=None):
-        self.wb = self.make_server(self.hub, tag_ttl="1h")
+        self.wb = self.make_server(self.hub, **PATIENT, tag_ttl="1h")
         self.hub.reset()
         hold = self.hub.hold("hub", kind=kind)
         got, threads = self.together(
@@ -406,7 +406,7 @@ class Together(Own):
         self.assertEqual(self.hub.bytes_sent("cdn"), len(self.WEIGHTS))
 
     def test_what_is_not_there(self):
-        self.wb = self.make_server(self.hub, tag_ttl="1h", negative_ttl="1h")
+        self.wb = self.make_server(self.hub, **PATIENT, tag_ttl="1h", negative_ttl="1h")
         hold = self.hub.hold("hub")
         got, threads = self.together(
             self.CROWD, lambda i: self.head("/Org/Model/resolve/main/nope.json"))
@@ -475,7 +475,7 @@ class Kept(Own):
     def test_a_kill_costs_what_was_missing(self):
         data = bytes(Noise(self.SIZE, "kept").read(0, self.SIZE))
         self.add("Org/Larger", {"model.safetensors": data})
-        self.wb = self.make_server(self.hub, tag_ttl="1h", connections_per_blob=1)
+        self.wb = self.make_server(self.hub, **PATIENT, tag_ttl="1h", connections_per_blob=1)
         url = "/Org/Larger/resolve/main/model.safetensors"
         hold = self.hub.hold("cdn", bytes=6_000_000)
         got, threads = self.together(1, lambda i: self.get(url))
@@ -495,7 +495,7 @@ class Kept(Own):
     def test_clients_that_leave(self):
         data = bytes(Noise(self.SIZE, "left").read(0, self.SIZE))
         self.add("Org/Larger", {"model.safetensors": data})
-        self.wb = self.make_server(self.hub, tag_ttl="1h")
+        self.wb = self.make_server(self.hub, **PATIENT, tag_ttl="1h")
         url = "/Org/Larger/resolve/main/model.safetensors"
         hold = self.hub.hold("cdn", bytes=1_000_000)
         for path in (url, "/Org/Larger/resolve/main/config.json", url):

@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness import MANIFEST_TYPE, gguf_file, paths_of, safetensors_file, sha256  # noqa: E402
-from hub_api_case import OTHER_TOKEN, TOKEN, HubApiCase, bearer, upstream  # noqa: E402
+from hub_api_case import OTHER_TOKEN, PATIENT, TOKEN, HubApiCase, bearer, upstream  # noqa: E402
 
 WEIGHTS = safetensors_file({"a": ("F32", (300, 100))}, fill=b"weights!")
 GGUF = gguf_file({"t": (32, 2)}, fill=b"gguf")
@@ -277,7 +277,7 @@ class Forwarded(AttackCase):
 
     def test_while_it_comes(self):
         """Neither the answers nor the bytes of one caller's request are another's."""
-        self.serve()
+        self.serve(**PATIENT)
         name, path = "Org/Private", "/Org/Private/resolve/main/config.json"
         for kind, asked in (("info", "/api/models/Org/Private"), ("tree", f"{path}?x"),
                             ("resolve", path)):

@@ -123,7 +123,7 @@ class Pulls(MirrorCase):
 class Claims(MirrorCase):
     """A manifest names what it likes; only its own repository upstream gives it."""
 
-    UPSTREAM = {"negative_ttl": "0s"}
+    UPSTREAM = {"negative_ttl": "0s", "stall_timeout": "60s"}  # tests hold answers up
     SECRET = b"secret weights" * 1000
 
     def setUp(self):

@@ -129,6 +129,12 @@ class PeerBugs(MirrorCase):
             "weighbridge_transfer_readers", wb) == count)
 
 
+class Patient(PeerBugs):
+    """Those in which the test holds answers up, for as long as a loaded machine needs."""
+
+    UPSTREAM = {**PeerBugs.UPSTREAM, "stall_timeout": "60s"}
+
+
 class Integrity(PeerBugs):
     def test_peer_bug_1_a_beginning_is_never_the_whole(self):
         at = self.BLOB // 2
@@ -189,7 +195,7 @@ class Integrity(PeerBugs):
             self.assertEqual(self.get_blob(self.digest, "team/other", method=method)[0], 404)
 
 
-class Coalescing(PeerBugs):
+class Coalescing(Patient):
     def test_peer_bug_13_many_clients_one_transfer(self):
         hold = self.hold(bytes=MIB)
         with in_threads(64, lambda _: self.whole()):
@@ -283,7 +289,7 @@ class Coalescing(PeerBugs):
         self.assertEqual(self.requests(), 1)
 
 
-class Ranges(PeerBugs):
+class Ranges(Patient):
     BLOB = 64 * MIB + 3
 
     def test_peer_bug_21_a_cold_range_does_not_wait_for_what_is_before_it(self):
@@ -380,7 +386,7 @@ class Patience(PeerBugs):
                     self.other.digest)[0] == 200)
 
 
-class Disk(PeerBugs):
+class Disk(Patient):
     def test_peer_bug_27_a_disk_that_fails_does_not_break_the_clients(self):
         hold = self.hold(bytes=2 * MIB, times=1)
         pulls = [self.pull() for _ in range(4)]
@@ -420,7 +426,7 @@ class Disk(PeerBugs):
                    for name in names)
 
 
-class Logins(PeerBugs):
+class Logins(Patient):
     OPTIONS = {"auth": "bearer"}
     PRIVATE = True
 
@@ -457,7 +463,7 @@ class Logins(PeerBugs):
         self.whole()
 
 
-class SlowAndMany(PeerBugs):
+class SlowAndMany(Patient):
     """The figures of the release build, at its usual place unless WEIGHBRIDGE_RELEASE_BIN names
     another: sanitizers have memory of their own."""
 

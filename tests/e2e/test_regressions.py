@@ -13,7 +13,7 @@ from harness import Sparse, paths_of, sha256
 
 
 class WrongFiles(BlobCase):
-    upstream = {"retries": 0, "stall_timeout": "2s"}
+    upstream = {"retries": 0, "stall_timeout": "60s"}  # tests hold answers up
 
     def join(self, wb, model, beginning):
         """What a client makes that resumes behind `beginning`: nothing, or the right file."""

@@ -23,7 +23,9 @@ def sha256(data):
 
 
 class SharedCase(MirrorCase):
-    UPSTREAM = {"negative_ttl": "0s", "breaker_failures": 1000, "retries": 0}
+    # Patient: it is the tests that hold answers up, for as long as a loaded machine needs.
+    UPSTREAM = {"negative_ttl": "0s", "breaker_failures": 1000, "retries": 0,
+                "stall_timeout": "60s"}
 
     def until(self, what, condition):
         end = time.monotonic() + 60

@@ -346,7 +346,7 @@ class NoRoom(TransferCase):
     """What cannot be stored is passed through: the readers have the right bytes, and nothing of
     them stays."""
 
-    upstream = {"retries": 2, "stall_timeout": "5s"}
+    upstream = {"retries": 2, "stall_timeout": "60s"}  # tests hold answers up
     SIZE = 24 * MIB + 7
 
     def full(self, wb):

@@ -14,6 +14,8 @@ FOREIGN = 12345
 
 
 class Warming(MirrorCase):
+    UPSTREAM = {"stall_timeout": "60s"}  # tests hold answers up
+
     def setUp(self):
         super().setUp()
         big = bytes(Noise(2_000_000, "for arm").read(0, 2_000_000))
@@ -24,7 +26,7 @@ class Warming(MirrorCase):
     def warm(self, *references, status=0, wb=None):
         """(lines on standard output, standard error)."""
         done = subprocess.run([binary(), "warm", *references, "--server", (wb or self.wb).url],
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=600, check=False)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout.splitlines(), done.stderr
 
