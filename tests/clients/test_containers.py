@@ -176,7 +176,7 @@ class Podman(ContainerCase):
         second = f"{self.wb.host}/team/second:v1"
         self.podman("tag", f"{self.name}:v1", second)
         digest = self.push(second)
-        self.assertGreater(self.mounted("team/second"), 0, self.wb.log)
+        self.until("the log to tell of a mount", lambda: self.mounted("team/second"))
         self.podman("rmi", "-f", self.image_id(second))
         self.podman("pull", self.policy, "--tls-verify=false",
                     f"{self.wb.host}/team/second@{digest}")

@@ -85,8 +85,8 @@ class Ollama(ClientCase):
         # What was on its way in a connection that met another's part is thrown away: that is as
         # much as the kernel's buffers hold.
         self.assertLess(sent, 1.5 * SIZE, "once, for both")
-        parts = self.wb.log_lines(event="request", digest=self.digests[1], status=206)
-        self.assertGreaterEqual(len(parts), 3, "it asks for parts")
+        self.until("the log to tell of the parts that it asks for", lambda: len(
+            self.wb.log_lines(event="request", digest=self.digests[1], status=206)) >= 3)
         self.registry.stop()
         for name in ("ollama/tiny", "team/tiny"):
             self.pull(name)

@@ -425,7 +425,8 @@ class Regctl(ClientCase):
 
     def test_blobs_in_chunks(self):
         self.push("--blob-max", "100000", "--blob-chunk", "150000")
-        self.assertGreaterEqual(len(self.wb.log_lines(method="PATCH", received=150_000)), 6)
+        self.until("the log to tell of the chunks", lambda: len(self.wb.log_lines(
+            method="PATCH", received=150_000)) >= 6)
         back = self.folder("back")
         self.regctl("image", "copy", f"{self.name}:v1", f"ocidir://{back}:v1")
         self.assertEqual(tree(os.path.join(back, "blobs")),
