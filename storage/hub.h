@@ -47,7 +47,8 @@ int store_hub_pin_drop(struct store *s, const char *upstream, const char *id, co
                        struct error *err);
 
 /* What the Hub said, as bytes that only the caller understands. commit "" = of the repository as
- * such. `what` names the document ("info", "refs", "file:config.json"), 4,500 bytes at most. */
+ * such. `what` names the document ("info", "refs", "file:config.json"), 4,500 bytes at most. to
+ * NULL: only whether it is there, and since when, which costs no copy. */
 int store_hub_document_get(struct store *s, const char *upstream, const char *id,
                            const char *commit, const char *what, struct strbuf *to,
                            uint64_t *ret_checked_at, struct error *err);

@@ -289,8 +289,9 @@ int meta_hub_document_get(struct meta *m, const char *upstream, const char *id, 
         !same(row.upstream, upstream) || !same(row.id, id) || !same(row.commit, commit) ||
         !same(row.what, what))
         return 0;
-    strbuf_put(to, row.bytes, row.len);
-    if (strbuf_failed(to))
+    if (to)
+        strbuf_put(to, row.bytes, row.len);
+    if (to && strbuf_failed(to))
         return err_set(err, ERR_NOMEM, "out of memory");
     *ret_checked_at = row.checked_at;
     return 1;

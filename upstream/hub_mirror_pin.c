@@ -21,13 +21,20 @@ static void take_newer(struct hub_pin *best, bool *any, const struct hub_pin *pi
     *any = true;
 }
 
-/* What the refs object says that was told to clients. */
+/* What the refs object says that was told to clients. best: what is known already, or NULL; an
+ * older one does not count, unless it is fresh, and reading through it is what it costs. */
 static int find_in_refs(struct hub_mirror *m, const char *id, const char *revision,
-                        bool pull_requests, struct hub_pin *ret, struct error *err)
+                        bool pull_requests, const struct hub_pin *best, struct hub_pin *ret,
+                        struct error *err)
 {
     _cleanup_strbuf_ struct strbuf json = STRBUF_INIT;
-    int found = store_hub_document_get(m->store, m->config->prefix, id, "",
-                                       hub_what_refs(pull_requests), &json, &ret->checked_at, err);
+    const char *what = hub_what_refs(pull_requests), *prefix = m->config->prefix;
+    int found = store_hub_document_get(m->store, prefix, id, "", what, NULL, &ret->checked_at, err);
+    if (found != 1)
+        return found;
+    if (best && ret->checked_at <= best->checked_at && !hub_is_fresh(m, ret->checked_at))
+        return 0;
+    found = store_hub_document_get(m->store, prefix, id, "", what, &json, &ret->checked_at, err);
     if (found != 1)
         return found;
     return hub_json_ref(strbuf_str(&json), json.len, revision, ret->commit);
@@ -62,7 +69,7 @@ int hub_pin_find(struct hub_mirror *m, const char *id, const char *revision, str
     for (unsigned i = 0; i < 4; i++) {
         struct hub_pin pin = {.checked_at = 0};
         int found = i == 0 ? store_hub_pin_get(m->store, m->config->prefix, id, revision, &pin, err)
-                    : i < 3 ? find_in_refs(m, id, revision, i == 2, &pin, err)
+                    : i < 3 ? find_in_refs(m, id, revision, i == 2, any ? &best : NULL, &pin, err)
                             : find_in_tags(m, id, revision, &pin, err);
         if (found < 0)
             return -1;

@@ -177,6 +177,10 @@ Test(hub, documents)
     cr_assert(store_hub_document_get(s, UP, ID, "", "info", &b, &at, &err) == 1);
     cr_assert_str_eq(strbuf_str(&b), "before now", "it is appended");
     cr_assert(at + 60 > clock_wall_s() && at <= clock_wall_s());
+    uint64_t since = 0;
+    cr_assert(store_hub_document_get(s, UP, ID, "", "info", NULL, &since, &err) == 1);
+    cr_assert(since == at);
+    cr_assert(store_hub_document_get(s, UP, ID, "", "refs", NULL, &since, &err) == 0);
     strbuf_reset(&b);
     cr_assert(store_hub_document_get(s, UP, ID, COMMIT_A, "info", &b, &at, &err) == 1);
     cr_assert(b.len == 3 && memcmp(b.data, "a\0a", 3) == 0);
