@@ -118,9 +118,9 @@ class MirrorCase(ContainerCase):
     def check_log(self, repository):
         """Manifest and blobs came from here, under the one name that the repository has here."""
         for route in ("manifest", "blob"):
-            lines = self.wb.log_lines(event="request", repo=repository, method="GET", status=200,
-                                      route=route)
-            self.assertNotEqual(lines, [], self.wb.log)
+            self.until(f"the log to tell of a {route} of {repository}", lambda route=route:
+                       self.wb.log_lines(event="request", repo=repository, method="GET",
+                                         status=200, route=route))
         self.assertNotIn(PASSWORD, self.wb.log)
 
 
