@@ -425,8 +425,10 @@ int hub_look_ask(struct hub_look *l, struct hub_task *t, bool held, struct hub_f
                  struct error *err)
 {
     _cleanup_hub_flight_ struct hub_flight *x = NULL;
-    struct hub_patience patience = {.ms = held ? l->m->config->revalidate_timeout_s * 1000u : 0,
-                                    .gives_up = held};
+    struct hub_patience patience = {.until_ms = l->until_ms};
+    if (held)
+        patience = (struct hub_patience){.ms = l->m->config->revalidate_timeout_s * 1000u,
+                                         .gives_up = true};
     t->is_held = held;
     if (check_negatives(l, t, err) < 0 || hub_ask_once(l->m, t, patience, &x, err) < 0)
         return -1;

@@ -171,6 +171,7 @@ int hub_mirror_file(struct hub_mirror *m, const struct hub_query *q, const char 
     bool is_absent = false;
     if (hub_look_begin(m, q, true, HUB_ACCESS_CONTENT, &l, at, err) < 0)
         return -1;
+    l.until_ms = caller_deadline(HUB_FILE_PATIENCE_MS);
     if (!hub_path_is_valid(path) || strlen(path) > HUB_PATH_MAX)
         return hub_look_no_entry(&l, path, err);
     if (find_file(&l, path, &f, &is_absent, err) < 0)

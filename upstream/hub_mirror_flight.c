@@ -116,6 +116,8 @@ static int wait_for(struct hub_flight *x, struct hub_patience patience, struct e
 {
     if (patience.ms)
         return inquiry_wait(&x->base, x->base.begun_ms + patience.ms, patience.gives_up, err);
+    if (patience.until_ms)
+        return inquiry_wait(&x->base, patience.until_ms, false, err);
     if (inquiry_wait_long(&x->base))
         return 0;
     return err_set(err, ERR_LOOP,
@@ -127,10 +129,13 @@ static int ask_once(const struct sought *s, struct hub_patience patience, struct
                     struct error *err)
 {
     struct inquiry_table *t = &s->mirror->questions;
+    enum inquiry_by by = patience.ms         ? INQUIRY_BY_THREAD
+                         : patience.until_ms ? INQUIRY_BY_ANYBODY
+                                             : INQUIRY_BY_CALLER;
     bool is_mine;
     int rc = -1;
     inquiry_lock(t);
-    struct inquiry *x = inquiry_board(t, s, patience.ms > 0, &is_mine, err);
+    struct inquiry *x = inquiry_board(t, s, by, &is_mine, err);
     if (x && is_mine)
         inquiry_answer(x);
     if (x)

@@ -27,6 +27,8 @@
 #include "upstream/inquiry.h"
 #include "upstream/notes.h"
 
+/* Clients give up on a file when an answer has not begun 10 s after they asked. */
+#define HUB_FILE_PATIENCE_MS 8000u
 #define HUB_LIST_PATIENCE_MS 2000u /* a HEAD waits so long for a list that answers all others */
 #define HUB_DOCUMENT_MAX (64u << 20)
 #define HUB_ROWS_CACHED 64u
@@ -168,11 +170,14 @@ extern const struct inquiry_kind hub_mirror_questions;
 
 /* Has a question answered, once for all who ask it at the same time. patience_ms: how long after
  * its beginning the caller leaves it to itself (0 = waits as long as it takes): ERR_TIMEOUT. With
- * gives_up, others need not find out any more that the Hub is slow. ERR_BUSY: too many. 0 with any
- * outcome of the question itself; the result is borrowed until hub_flight_leave(). */
+ * gives_up, others need not find out any more that the Hub is slow. ERR_BUSY: too many. until_ms
+ * (CLOCK_MONOTONIC) instead: the caller has nothing better, and needs an answer by then; where too
+ * many are under way it asks itself, and waits for as long as that takes. 0 with any outcome of the
+ * question itself; the result is borrowed until hub_flight_leave(). */
 struct hub_patience {
     uint64_t ms;
     bool gives_up;
+    uint64_t until_ms;
 };
 int hub_ask_once(struct hub_mirror *m, const struct hub_task *t, struct hub_patience patience,
                  struct hub_flight **ret, struct error *err);
@@ -224,6 +229,7 @@ struct hub_look {
     const char *token; /* the caller's; only with forward */
     bool has_pin, is_fresh;
     struct hub_pin pin;
+    uint64_t until_ms; /* when the client needs an answer; 0 = it can wait */
 };
 
 /* Looks the name up and asks policies and rights. revision NULL: of the repository as such. */

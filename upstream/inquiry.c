@@ -78,6 +78,7 @@ static void *thread_main(void *arg)
     loop_set(&x->loop);
     pthread_mutex_lock(&t->lock);
     inquiry_answer(x);
+    t->any -= x->by_any;
     inquiry_leave(x);
     t->threads--;
     pthread_cond_broadcast(&t->landed); /* it may be the last that inquiry_stop() waits for */
@@ -86,11 +87,13 @@ static void *thread_main(void *arg)
 }
 
 /* False when it could not be started. The thread is a user of the question. */
-static bool start_thread(struct inquiry_table *t, struct inquiry *x)
+static bool start_thread(struct inquiry_table *t, struct inquiry *x, bool by_any)
 {
     bool started = thread_detached(thread_main, x, THREAD_STACK) == 0;
     x->users += started;
     t->threads += started;
+    x->by_any = started && by_any;
+    t->any += x->by_any;
     return started;
 }
 
@@ -115,11 +118,12 @@ static struct inquiry *add(struct inquiry_table *t, const void *question, struct
     return x;
 }
 
-struct inquiry *inquiry_board(struct inquiry_table *t, const void *question, bool is_patient,
+struct inquiry *inquiry_board(struct inquiry_table *t, const void *question, enum inquiry_by by,
                               bool *ret_mine, struct error *err)
 {
     struct inquiry *x = find(t, question);
     unsigned most = t->late ? INQUIRY_THREADS_SLOW : INQUIRY_THREADS_MAX;
+    bool by_any = by == INQUIRY_BY_ANYBODY && t->any < INQUIRY_THREADS_ANY;
     *ret_mine = false;
     if (t->stopping) {
         err_set(err, ERR_CANCELLED, "the server is stopping");
@@ -129,15 +133,16 @@ struct inquiry *inquiry_board(struct inquiry_table *t, const void *question, boo
         x->users++;
         return x;
     }
-    if (is_patient && t->threads >= most) {
-        err_set(err, ERR_BUSY, "%u questions to %s are under way already", t->threads, t->upstream);
+    if (by == INQUIRY_BY_THREAD && t->threads - t->any >= most) {
+        err_set(err, ERR_BUSY, "%u questions to %s are under way already", t->threads - t->any,
+                t->upstream);
         return NULL;
     }
     x = add(t, question, err);
     if (!x)
         return NULL;
     x->users = 1;
-    *ret_mine = !(is_patient && start_thread(t, x));
+    *ret_mine = !((by == INQUIRY_BY_THREAD || by_any) && start_thread(t, x, by_any));
     return x;
 }
 

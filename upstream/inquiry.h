@@ -3,9 +3,11 @@
  *
  *     with patience     a thread of ours asks, the client waits a while
  *     without           the client's own thread asks; those who come later wait for it
+ *     with a deadline   a thread of ours asks while there are not too many of them; the client, who
+ *                       has nothing better to do, needs an answer by then, and comes again
  *
  * For mirror_question.c and hub_mirror_flight.c: what they know of a question begins with a struct
- * asked. In between inquiry_lock() and inquiry_unlock():
+ * inquiry. In between inquiry_lock() and inquiry_unlock():
  *
  *     x = inquiry_board(...)              one that is under way, or a new one
  *     inquiry_answer(x)                   where it is mine to answer
@@ -22,8 +24,9 @@
 #include "base/err.h"
 #include "upstream/loop.h"
 
-#define INQUIRY_THREADS_MAX 32u /* questions that go on without a client's thread */
-#define INQUIRY_THREADS_SLOW 4u /* as many while answers are late */
+#define INQUIRY_THREADS_MAX 32u  /* questions that go on without a client's thread */
+#define INQUIRY_THREADS_SLOW 4u  /* as many while answers are late */
+#define INQUIRY_THREADS_ANY 128u /* besides: of clients with a deadline */
 
 struct inquiry;
 
@@ -44,7 +47,8 @@ struct inquiry_table {
     pthread_mutex_t lock; /* guards: all below, and the questions but for what is found out */
     pthread_cond_t landed;
     struct inquiry *first;
-    unsigned threads; /* of our own that answer a question */
+    unsigned threads; /* of our own that answer a question ... */
+    unsigned any;     /* ... so many of them for INQUIRY_BY_ANYBODY */
     unsigned late;    /* questions that somebody has given up waiting for */
     bool stopping;
 };
@@ -57,6 +61,7 @@ struct inquiry {
     unsigned users; /* who asks and everybody who waits; the last one frees it */
     bool done;
     bool late;        /* somebody has given up on it */
+    bool by_any;      /* counted in table->any */
     unsigned alone_n; /* the most servers that a question came through which went on by itself */
 };
 
@@ -71,10 +76,12 @@ void inquiry_unlock(struct inquiry_table *t);
 
 /* The rest is called with the lock held. */
 
-/* A question whose user the caller is now; *ret_mine: nobody answers it yet. is_patient: rather
- * than the caller a thread of ours does. NULL: ERR_CANCELLED, ERR_BUSY (too many threads),
- * ERR_NOMEM. */
-struct inquiry *inquiry_board(struct inquiry_table *t, const void *question, bool is_patient,
+/* Who is to answer a question that is new: a thread of ours, the caller, or the caller where there
+ * are too many threads. */
+enum inquiry_by { INQUIRY_BY_THREAD, INQUIRY_BY_CALLER, INQUIRY_BY_ANYBODY };
+/* A question whose user the caller is now; *ret_mine: nobody answers it yet. NULL: ERR_CANCELLED,
+ * ERR_BUSY (too many threads), ERR_NOMEM. */
+struct inquiry *inquiry_board(struct inquiry_table *t, const void *question, enum inquiry_by by,
                               bool *ret_mine, struct error *err);
 /* Gives the lock up meanwhile. Whoever comes later asks afresh. */
 void inquiry_answer(struct inquiry *x);

@@ -152,7 +152,8 @@ int mirror_ask(struct mirror *m, const struct question *q, uint64_t patience_ms,
         return -1;
     question_key(q, s.key);
     inquiry_lock(&m->questions);
-    struct inquiry *x = inquiry_board(&m->questions, &s, patience_ms > 0, &is_mine, err);
+    struct inquiry *x = inquiry_board(
+        &m->questions, &s, patience_ms ? INQUIRY_BY_THREAD : INQUIRY_BY_CALLER, &is_mine, err);
     if (x && is_mine)
         inquiry_answer(x);
     if (x) {
