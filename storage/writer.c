@@ -410,6 +410,17 @@ static int check_complete(struct blob_writer *w, uint64_t size, struct error *er
     return 0;
 }
 
+/* Once the file has no holes, and before its map goes: its length says again what is there, to
+ * whoever looks after this process was killed. */
+static int own_length(struct blob_writer *w, struct error *err)
+{
+    struct store *s = w->file.store;
+    if (!w->sequence)
+        return 0;
+    memcpy(w->file.row.owner, s->owner, sizeof(w->file.row.owner));
+    return meta_incoming_put(s->meta, &w->file.row, err);
+}
+
 /* The file ends with the bytes from 0. */
 static int drop_map(struct blob_writer *w, struct error *err)
 {
@@ -432,7 +443,8 @@ int writer_commit(struct blob_writer *w, uint64_t size, struct error *err)
         if (meta_incoming_put(s->meta, &w->file.row, err) < 0)
             return -1;
     }
-    if (drop_map(w, &w->failure) < 0 || staged_sync(&w->file, &w->failure) < 0)
+    if (own_length(w, &w->failure) < 0 || drop_map(w, &w->failure) < 0 ||
+        staged_sync(&w->file, &w->failure) < 0)
         return fail(w, err);
     if (staging_publish(s->blobs, w->file.row.file, &w->file.row.digest, &w->failure) < 0) {
         uint64_t unused;
@@ -464,7 +476,7 @@ static void keep_partial(struct blob_writer *w)
 {
     struct store *s = w->file.store;
     uint64_t usable = w->file.length;
-    if (w->sequence && !w->beyond.n)
+    if (w->sequence && !w->beyond.n && (w->file.sync_failed || own_length(w, NULL) == 0))
         drop_map(w, &w->failure);
     /* Also gives back the space that was allocated behind it. What a failed sync leaves is unknown:
      * then the row keeps the extent it has, and a map says nothing. */

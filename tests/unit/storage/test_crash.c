@@ -334,6 +334,36 @@ Test(crash, right_after_a_sync_with_holes)
     }
 }
 
+/* The holes are filled, the map has gone, and the file has no other name yet. */
+static void do_commit_without_holes(struct store *s)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
+        writer_write(w, bytes + 5 * MIB, 5 * MIB, 5 * MIB, NULL) < 0 ||
+        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0)
+        _exit(4);
+    writer_commit(w, 10 * MIB, NULL);
+}
+
+Test(crash, in_a_commit_of_what_had_holes)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    run_killed("put.synced", do_commit_without_holes);
+    struct store *s = open_store();
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0, "nothing is lost");
+    cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 10 * MIB, "%zu", (size_t)writer_resumed(w));
+    cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, &d, bytes, 10 * MIB);
+    store_close(s);
+    free(bytes);
+}
+
 /* A file that somebody removed under a running program is as lost as one that a crash took. */
 Test(crash, a_partial_whose_file_is_gone)
 {
