@@ -61,7 +61,7 @@ static int find_partial(struct store *s, struct incoming_row *row, struct partia
     if (!ret->length && !ret->beyond.n)
         return 0;
     /* also gives back space that was allocated behind it */
-    if (ret->beyond.n)
+    if (ret->sequence) /* a map, which says what is there also when all holes are filled */
         partial_give_back(fd, row->size, ret->length, &ret->beyond);
     else if (staging_truncate(s->blobs, row->file, ret->length, err) < 0)
         return -1;

@@ -364,6 +364,34 @@ Test(crash, in_a_commit_of_what_had_holes)
     free(bytes);
 }
 
+/* All holes are filled, and there is more to come. */
+static void do_fill_holes(struct store *s)
+{
+    struct digest d;
+    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
+    struct blob_writer *w = NULL;
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
+        writer_write(w, bytes + MIB, MIB, MIB, NULL) < 0 ||
+        writer_write(w, bytes, MIB, 0, NULL) < 0)
+        _exit(4);
+    store_blob_put(s, "small content", 13, &d, NULL);
+}
+
+Test(crash, with_holes_that_were_filled)
+{
+    struct digest d;
+    struct blob_writer *w = NULL;
+    free(make_bytes(10 * MIB, 9, &d));
+    run_killed("put.written", do_fill_holes);
+    struct store *s = open_store();
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0);
+    cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
+    cr_assert(writer_resumed(w) == 2 * MIB, "%zu", (size_t)writer_resumed(w));
+    cr_assert(store_mismatch_left(s, &d, "any/repository") == 0, "nothing is lost");
+    writer_close(w, false);
+    store_close(s);
+}
+
 /* A file that somebody removed under a running program is as lost as one that a crash took. */
 Test(crash, a_partial_whose_file_is_gone)
 {
