@@ -431,9 +431,14 @@ class NoRoom(TransferCase):
     def test_a_slow_reader_is_left_behind(self):
         wb, model = self.below_the_floor()
         model = self.cold(wb, 64 * MIB, 1, "Org/Long")
+        # Whoever comes when the first bytes have gone by has a download of his own.
+        hold = self.hub.hold("cdn", before=True, path=FILE)
         slow = Pull(wb, model.digest, name="hf/org/long")
-        slow.take(MIB)
-        self.whole(wb, model, "hf/org/long")
+        with in_threads(1, lambda _: self.whole(wb, model, "hf/org/long")):
+            self.assertTrue(hold.wait_held(1))
+            self.until("both to wait", lambda: self.metric(
+                wb, "weighbridge_transfer_readers") == 2)
+            hold.release()
         self.assertFalse(slow.finish().complete)
         self.until("the log to say why", lambda: "too slow" in wb.log)
 
