@@ -20,7 +20,7 @@ int ask_json(const char *server, const char *method, const char *path, struct js
              struct strbuf *body, struct error *err);
 /* The same for an answer that is many lines of JSON, given to on_line one by one as they come; a
  * negative return, with the error set, ends it. An answer that is cut short is an error. token:
- * sent along, NULL = none. */
+ * sent as a Bearer token, NULL = none. */
 int ask_lines(const char *server, const char *method, const char *path, const char *token,
               int (*on_line)(void *ctx, const struct json *line, struct error *err), void *ctx,
               struct error *err);

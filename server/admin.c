@@ -51,7 +51,8 @@ int admin_check_caller(const struct request *q, struct error *err)
     return 0;
 }
 
-static int remove_it(const struct request *q, struct error *err)
+/* Whichever Hub the commit is of: what is in memory of the same one of another is read again. */
+static int remove_reference(const struct request *q, struct error *err)
 {
     const struct config *c = q->server->config;
     const struct reference *r = &q->route.ref;
@@ -69,7 +70,7 @@ enum MHD_Result admin_serve(struct request *q)
 {
     struct error err = ERROR_INIT;
     char reference[REFERENCE_TEXT_MAX], peer[64];
-    if (admin_check_caller(q, &err) < 0 || remove_it(q, &err) < 0)
+    if (admin_check_caller(q, &err) < 0 || remove_reference(q, &err) < 0)
         return reply_error(q, RESOURCE_MANIFEST, &err);
     reference_format(&q->route.ref, reference);
     peer_text(q, peer, sizeof(peer));

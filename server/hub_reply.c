@@ -69,8 +69,7 @@ enum MHD_Result hub_reply_text(struct request *q, const struct hub_at *at, struc
     return send_json(q, at, r, n, 0);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 struct refusal {
     unsigned status;
@@ -195,8 +194,7 @@ static void unfinished_free(void *cls)
     free(u);
 }
 
-/* The text, which is the response's from now on, as a body that breaks off one byte before its end.
- */
+/* Takes the text, for a body that breaks off one byte before its end. */
 static struct MHD_Response *reply_unfinished(struct strbuf *text)
 {
     size_t n = text->len;

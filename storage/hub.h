@@ -75,8 +75,8 @@ int store_hub_keep(struct store *s, const char *upstream, const char *id, const 
 
 /* What an operator removes: as store_remove() with nothing immutable. Where the tag is a commit,
  * all that was stored of it for the Hub's API goes too, with the revisions that mean it; the git
- * objects with the repository's last commit, the file list with the last manifest or tag of an
- * import that needs it. ERR_NOT_FOUND: there is neither. */
+ * objects with the repository's last commit. A file list that an import's manifest or tag needs
+ * stays until a collection finds it without them. ERR_NOT_FOUND: there is neither. */
 int store_hub_remove(struct store *s, const struct reference *r, const char *source,
                      struct error *err);
 

@@ -196,7 +196,7 @@ static int drop_objects(struct meta *m, MDB_txn *txn, const struct commit_args *
     return db_delete_prefix(m, txn, DB_HUB_OBJECTS, &a->repository, err);
 }
 
-/* The file list may be an import's: then it goes with that. */
+/* The file list may be an import's: then a collection takes it when the import has gone. */
 static int drop_list(struct meta *m, MDB_txn *txn, const struct commit_args *a, struct error *err)
 {
     int r = commit_is_used(m, txn, &a->list_key, err);

@@ -27,7 +27,8 @@
 #include "upstream/inquiry.h"
 #include "upstream/notes.h"
 
-/* Clients give up on a file when an answer has not begun 10 s after they asked. */
+/* Clients give up on a file when an answer has not begun 10 s after they asked (huggingface_hub's
+ * HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT, unless the user sets others). */
 #define HUB_FILE_PATIENCE_MS 8000u
 #define HUB_LIST_PATIENCE_MS 2000u /* a HEAD waits so long for a list that answers all others */
 #define HUB_DOCUMENT_MAX (64u << 20)
@@ -168,8 +169,8 @@ int hub_negative_key(const struct hub_task *t, const char *revision, struct strb
 struct hub_flight;
 extern const struct inquiry_kind hub_mirror_questions;
 
-/* Has a question answered, once for all who ask it at the same time. patience_ms: how long after
- * its beginning the caller leaves it to itself (0 = waits as long as it takes): ERR_TIMEOUT. With
+/* Has a question answered, once for all who ask it at the same time. ms: how long after its
+ * beginning the caller leaves it to itself (0 = waits as long as it takes): ERR_TIMEOUT. With
  * gives_up, others need not find out any more that the Hub is slow. ERR_BUSY: too many. until_ms
  * (CLOCK_MONOTONIC) instead: the caller has nothing better, and needs an answer by then; where too
  * many are under way it asks itself, and waits for as long as that takes. 0 with any outcome of the

@@ -43,7 +43,7 @@ struct inquiry_kind {
 
 struct inquiry_table {
     const struct inquiry_kind *kind;
-    const char *upstream; /* its prefix, for errors */
+    const char *upstream; /* its prefix, for errors; borrowed */
     pthread_mutex_t lock; /* guards: all below, and the questions but for what is found out */
     pthread_cond_t landed;
     struct inquiry *first;
@@ -65,10 +65,12 @@ struct inquiry {
     unsigned alone_n; /* the most servers that a question came through which went on by itself */
 };
 
+/* t is zeroed. */
 int inquiry_start(struct inquiry_table *t, const struct inquiry_kind *kind, const char *upstream,
                   struct error *err);
 /* Waits for the threads: what they wait for has been cancelled. */
 void inquiry_stop(struct inquiry_table *t);
+/* After inquiry_stop(), when nobody waits any more. */
 void inquiry_end(struct inquiry_table *t);
 
 void inquiry_lock(struct inquiry_table *t);

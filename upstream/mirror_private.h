@@ -34,8 +34,7 @@ int mirror_check_parts(const struct config_upstream *c, const struct mirror_name
 int mirror_check_size(const struct config_upstream *c, const struct mirror_name *n,
                       const struct digest *d, uint64_t size, struct error *err);
 
-/* ---- lists that are remembered for a while (mirror_notes.c)
- * ----------------------------------------- */
+/* ---- lists that are remembered for a while (mirror_notes.c) ---------------------------------- */
 
 /* The upstream's lists of tags. */
 struct tag_list {
