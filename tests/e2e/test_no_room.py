@@ -11,7 +11,7 @@ from test_transfers import TransferCase
 
 
 class PartsOfWhatIsNotStored(TransferCase):
-    upstream = {"retries": 2, "stall_timeout": "5s"}
+    upstream = {"retries": 2, "stall_timeout": "60s"}  # tests hold answers up
     limits = {"free_percent": 100}
     SIZE = 48 * MIB + 7
 
@@ -157,7 +157,7 @@ class PartsOfWhatIsNotStored(TransferCase):
 
 
 class ADiskThatFillsUp(TransferCase):
-    upstream = {"retries": 2, "stall_timeout": "5s"}
+    upstream = {"retries": 2, "stall_timeout": "60s"}
     SIZE = 48 * MIB + 7
 
     def test_a_part_that_waits_goes_on_by_itself(self):

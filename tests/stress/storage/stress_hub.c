@@ -1,7 +1,6 @@
 /* Threads that serve, look up and forget the same commits of a Hub, for a few seconds. Whatever one
  * of them reads is whole, and at the end the collector takes what nobody keeps and nothing else.
  * Also run under ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
  * for a few seconds. Whatever they do to each other, a manifest that is there has its links (rule
  * 3) and a push that saw its blobs does not lose them; the collector's rules are checked at the
  * end. Also run under ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

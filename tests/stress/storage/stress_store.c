@@ -1,7 +1,6 @@
 /* Eight threads read what four write, commit, import and remove, for a few seconds. Every answer
  * that a reader gets must be whole and right, whatever the writers do meanwhile. Also run under
  * ThreadSanitizer. WB_STRESS_SECONDS changes how long. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * is one that the branch has had. A plain program, so that it also runs under ThreadSanitizer. */
 #include <inttypes.h>
 
-#include "base/clock.h"
 #include "hub_world.h"
 #include "upstream/hub_mirror_private.h"
 

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "script_server.h"
 #include "skewed_clock.h"
 #include "upstream/hub_mirror_private.h"

@@ -1,6 +1,7 @@
 /* What a client of a Hub's mirror is told, and what that costs the Hub. */
 #define SKEWS_WALL_CLOCK
 
+#include "base/clock.h"
 #include "hub_mirror_world.h"
 
 /* ---- a snapshot ------------------------------------------------------------------------------ */
