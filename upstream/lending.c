@@ -98,15 +98,33 @@ void lending_end(struct lendings *t, struct lending *l, bool suspect)
     pthread_mutex_unlock(&t->lock);
 }
 
-uint64_t lending_left(struct lendings *t, const struct lending *l)
+/* Under t->lock. */
+static uint64_t left_of(const struct lending *l)
 {
-    pthread_mutex_lock(&t->lock);
     uint64_t now = clock_wall_s(), until = l->barred_until;
-    pthread_mutex_unlock(&t->lock);
     if (until <= now)
         return 0;
     /* The clock may have been put back. */
     return until - now < TRANSFER_MISMATCH_S ? until - now : TRANSFER_MISMATCH_S;
+}
+
+uint64_t lending_left(struct lendings *t, const struct lending *l)
+{
+    pthread_mutex_lock(&t->lock);
+    uint64_t left = left_of(l);
+    pthread_mutex_unlock(&t->lock);
+    return left;
+}
+
+uint64_t lendings_left(struct lendings *t, const struct digest *file, bool *ret_running)
+{
+    pthread_mutex_lock(&t->lock);
+    const struct lending *l = find(t, file);
+    uint64_t left = l ? left_of(l) : 0;
+    bool is_known = l != NULL;
+    *ret_running = l && l->running;
+    pthread_mutex_unlock(&t->lock);
+    return is_known ? left : store_mismatch_left(t->store, file, "");
 }
 
 void lending_unref(struct lendings *t, struct lending *l)

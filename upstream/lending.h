@@ -1,10 +1,10 @@
-/* Bytes of small files that are lent: given to clients before all of the file has been checked.
+/* Bytes that are lent: given to clients before all of the file has been checked, and kept nowhere.
  * Whoever has some of what turns out to be wrong, or was never checked, must not be given the rest:
  * it would have a complete wrong file.
  *
  * That bytes are going to be lent is durable before the first one is: a crash takes the fetch away,
  * and not what clients have of it. Several fetches may run for one file (at two commits). Part of
- * upstream/small.c. Thread-safe.
+ * upstream/small.c, and of upstream/transfer_through.c. Thread-safe.
  */
 #ifndef WB_UPSTREAM_LENDING_H
 #define WB_UPSTREAM_LENDING_H
@@ -36,6 +36,9 @@ int lending_announce(struct lendings *t, struct lending *l, struct error *err);
 void lending_end(struct lendings *t, struct lending *l, bool suspect);
 /* How long, in seconds, nobody may resume what an earlier fetch lent. */
 uint64_t lending_left(struct lendings *t, const struct lending *l);
+/* The same for a file of which no fetch need be running; *ret_running: one is, and may have lent.
+ */
+uint64_t lendings_left(struct lendings *t, const struct digest *file, bool *ret_running);
 /* After lending_end(). NULL is fine. */
 void lending_unref(struct lendings *t, struct lending *l);
 

@@ -80,16 +80,35 @@ static int bytes_gone(const char *repository, const struct digest *d, struct err
         digest_format(d, text), repository);
 }
 
+/* The client may have bytes of a download that passes them through and has not ended: whether they
+ * are right is not known before. */
+static int not_checked_yet(const struct reader *r, struct error *err)
+{
+    char text[DIGEST_TEXT_MAX];
+    err_set(err, ERR_BUSY,
+            "%s: another download of %s, for which there was no room, has not been checked to its "
+            "end yet, and what it gave out must not be completed before: try again, or download "
+            "the file from byte 0",
+            r->repository, digest_format(&r->digest, text));
+    if (err)
+        err->retry_after = 10;
+    return -1;
+}
+
 /* Wrong bytes went out for this digest a short while ago, or bytes that a crash took before they
  * were checked: a client that holds some of them must not be given a right end to a wrong
  * beginning.
  */
 static int refuse_suspect(const struct reader *r, struct error *err)
 {
-    uint64_t left =
-        r->first ? store_mismatch_left(r->upstreams->store, &r->digest, r->repository) : 0;
-    if (!left)
+    if (!r->first)
         return 0;
+    bool passing;
+    uint64_t left = store_mismatch_left(r->upstreams->store, &r->digest, r->repository),
+             passed = transfers_passed_left(r->upstreams->transfers, &r->digest, &passing);
+    left = left > passed ? left : passed;
+    if (!left)
+        return passing && r->blob && !is_short(r) ? not_checked_yet(r, err) : 0;
     char text[DIGEST_TEXT_MAX];
     return err_set(
         err, ERR_DIGEST_MISMATCH,
@@ -676,11 +695,23 @@ static int wait_for_bytes(struct reader *r, uint64_t offset, uint64_t deadline_m
                       : transfer_wait(r->transfer, offset, TRANSFER_DONE, deadline_ms, &have, err);
 }
 
-/* The end of a file that is not kept is not for who may have bytes of it that nobody hashed. */
-static int check_end(struct reader *r, uint64_t end, struct error *err)
+/* The end of a file that is not kept is not for who may have bytes of it that nobody hashed; and no
+ * end is for who may have some of another download that is not checked yet. */
+static int check_end(struct reader *r, uint64_t offset, size_t *len, struct error *err)
 {
-    if (r->has_end || !r->first || end + TRANSFER_WITHHELD <= r->size ||
-        transfer_is_kept(r->transfer, NULL) == 0)
+    uint64_t have, limit = r->size > TRANSFER_WITHHELD ? r->size - TRANSFER_WITHHELD : 0;
+    bool passing;
+    if (r->has_end || !r->first || offset + *len <= limit)
+        return 0;
+    if (offset < limit &&
+        transfer_wait(r->transfer, UINT64_MAX, TRANSFER_DONE, 0, &have, NULL) == 0) {
+        *len = (size_t)(limit - offset); /* its own is not checked yet either */
+        return 0;
+    }
+    transfers_passed_left(r->upstreams->transfers, &r->digest, &passing);
+    if (passing)
+        return not_checked_yet(r, err);
+    if (transfer_is_kept(r->transfer, NULL) == 0)
         return 0;
     int may = transfer_may_end(r->upstreams->transfers, &r->digest, r->repository, err);
     r->has_end = may > 0;
@@ -690,7 +721,7 @@ static int check_end(struct reader *r, uint64_t end, struct error *err)
 static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t len,
                           struct error *err)
 {
-    if (r->transfer && check_end(r, offset + len, err) < 0)
+    if (r->transfer && check_end(r, offset, &len, err) < 0)
         return -1;
     if (r->transfer && !r->begun && transfer_lend(r->transfer, r->repository, err) < 0)
         return -1;

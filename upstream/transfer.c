@@ -23,8 +23,13 @@ int transfers_new(struct store *s, const struct transfers_options *o, struct tra
     t->options = *o;
     if (!t->options.max_running)
         t->options.max_running = 1;
+    if (lendings_init(&t->lendings, s, err) < 0) {
+        free(t);
+        return -1;
+    }
     pthread_mutex_init(&t->lock, NULL);
     if (cond_init_monotonic(&t->changed) < 0) {
+        lendings_done(&t->lendings);
         free(t);
         return err_set(err, ERR_NOMEM, "cannot make a condition variable");
     }
@@ -58,6 +63,7 @@ void transfers_free(struct transfers *t)
     transfers_stop(t);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
+    lendings_done(&t->lendings);
     free(t);
 }
 
@@ -169,14 +175,13 @@ void transfer_cancel(struct transfer *x)
 
 /* Bytes that a reader was given, and that are not kept: what comes in their place another time can
  * not vouch for them. */
-static void suspect(struct transfer *x, const struct error *error)
+static void suspect(struct transfer *x)
 {
     pthread_mutex_lock(&x->lock);
-    bool lost = x->through && error->code != ERR_DIGEST_MISMATCH;
+    bool lost = x->through;
     pthread_mutex_unlock(&x->lock);
     struct error ignored;
-    if (lost)
-        transfer_note_lent(x, &ignored);
+    transfer_end_lending(x, lost && transfer_note_lent(x, &ignored) < 0);
 }
 
 int transfer_note_lent(struct transfer *x, struct error *err)
@@ -194,7 +199,7 @@ int transfer_note_lent(struct transfer *x, struct error *err)
 static void finish(struct transfer *x, struct blob *blob, const struct error *error)
 {
     if (!blob) {
-        suspect(x, error);
+        suspect(x);
         transfer_distrust(x, error);
     }
     pthread_mutex_lock(&x->lock);
@@ -301,7 +306,8 @@ static void *thread_main(void *arg)
         atomic_fetch_add(&t->stats.mismatches, 1);
     if (rc > 0) {
         error = x->why;
-        if (x->of_part) /* whose reader has the window for as long as it stays */
+        transfer_end_lending(x, false); /* before anybody has the end */
+        if (x->of_part)                 /* whose reader has the window for as long as it stays */
             transfer_advance(x, TRANSFER_DONE);
         else
             transfer_see_off(x);

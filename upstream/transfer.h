@@ -142,6 +142,11 @@ int transfer_may_part(struct transfers *t, const struct digest *d, const char *r
                       struct error *err);
 int transfer_may_end(struct transfers *t, const struct digest *d, const char *repository,
                      struct error *err);
+/* Bytes of a file that are passed through are noted, durably, before the first goes out, for as
+ * long as nobody has checked them: a crash takes the download away, and not what clients have of
+ * it. How long, in seconds, nobody may resume what an earlier process has passed through.
+ * *ret_running: one does so now, and others than its readers must not be given an end. */
+uint64_t transfers_passed_left(struct transfers *t, const struct digest *d, bool *ret_running);
 /* The upstream has answered with the whole file where a part was asked for. */
 bool transfer_has_no_parts(struct transfer *x);
 void transfer_unref(struct transfer *x); /* NULL is fine */

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "base/extents.h"
+#include "upstream/lending.h"
 #include "upstream/transfer.h"
 
 #define TRANSFER_BUCKETS 256
@@ -42,6 +43,7 @@ struct transfers {
     struct transfers_options options;
     transfer_ended_fn ended;
     void *ended_ctx;
+    struct lendings lendings; /* of what is passed through; no lock is held over theirs */
 
     pthread_mutex_t lock; /* guards: buckets, running, threads, stopping, distrusts */
     pthread_cond_t changed;
@@ -166,6 +168,7 @@ struct transfer {
 
     bool opened;      /* of the transfer's thread: the writer is there, with room for the file */
     bool has_partial; /* likewise: and with bytes from before */
+    struct lending *lending; /* likewise: while nobody has checked what is passed through */
 
     struct hasher *hasher; /* of the thread that has `hashing` */
 };
@@ -287,6 +290,8 @@ unsigned transfer_location_number(struct transfer *x);
 bool transfer_pass_through(struct transfer *x, const struct error *why);
 /* The whole file is there and right, and can not be kept: its readers get it all the same. */
 void transfer_deliver(struct transfer *x, const struct error *why);
+/* What has been passed through is checked; suspect: it is not, and that could not be noted. */
+void transfer_end_lending(struct transfer *x, bool suspect);
 int transfer_through_put(struct fetch *f, size_t n, struct error *err);
 /* Under x->lock: the next n bytes. */
 void transfer_window_put(struct transfer *x, const char *data, size_t n);

@@ -31,10 +31,49 @@ static void begin(struct transfer *x, const struct error *why)
     atomic_fetch_add(&x->table->stats.uncached, 1);
 }
 
+/* What stands for the passed bytes of a file among the digests that were got wrong. */
+static int stand_in(const struct digest *d, struct digest *ret, struct error *err)
+{
+    static const char what[] = "passed through ";
+    char text[sizeof(what) + DIGEST_TEXT_MAX], digest[DIGEST_TEXT_MAX];
+    int n = snprintf(text, sizeof(text), "%s%s", what, digest_format(d, digest));
+    return digest_of(DIGEST_SHA256, text, (size_t)n, ret, err);
+}
+
+uint64_t transfers_passed_left(struct transfers *t, const struct digest *d, bool *ret_running)
+{
+    struct digest passed;
+    *ret_running = false;
+    return stand_in(d, &passed, NULL) < 0 ? TRANSFER_MISMATCH_S
+                                          : lendings_left(&t->lendings, &passed, ret_running);
+}
+
+void transfer_end_lending(struct transfer *x, bool suspect)
+{
+    struct lendings *t = &x->table->lendings;
+    if (x->lending)
+        lending_end(t, x->lending, suspect);
+    lending_unref(t, TAKE_PTR(x->lending));
+}
+
+static int begin_lending(struct transfer *x)
+{
+    struct lendings *t = &x->table->lendings;
+    struct digest passed;
+    struct error ignored;
+    if (stand_in(&x->digest, &passed, &ignored) < 0 ||
+        lending_begin(t, &passed, &x->lending, &ignored) < 0)
+        return -1;
+    if (lending_announce(t, x->lending, &ignored) == 0)
+        return 0;
+    transfer_end_lending(x, false);
+    return -1;
+}
+
 bool transfer_pass_through(struct transfer *x, const struct error *why)
 {
     bool opening = !x->opened;
-    if (!(is_ours(why) || (opening && why->code == ERR_BUSY)) || x->through)
+    if (!(is_ours(why) || (opening && why->code == ERR_BUSY)) || x->through || begin_lending(x) < 0)
         return false;
     char *window = malloc(TRANSFER_WINDOW);
     pthread_mutex_lock(&x->lock);
@@ -48,6 +87,8 @@ bool transfer_pass_through(struct transfer *x, const struct error *why)
     pthread_mutex_unlock(&x->lock);
     free(window);
     writer_close(writer, true);
+    if (!wanted)
+        transfer_end_lending(x, false);
     return wanted;
 }
 
@@ -104,7 +145,8 @@ void transfer_window_put(struct transfer *x, const char *data, size_t n)
 int transfer_through_put(struct fetch *f, size_t n, struct error *err)
 {
     struct transfer *x = f->x;
-    if (hasher_update(x->hasher, f->buffer, n, err) < 0)
+    if (hasher_update(x->hasher, f->buffer, n, err) < 0 ||
+        lending_announce(&x->table->lendings, x->lending, err) < 0)
         return -1;
     pthread_mutex_lock(&x->lock);
     uint64_t end = x->hashed + n, limit = end > TRANSFER_WINDOW ? end - TRANSFER_WINDOW : 0;
