@@ -2,13 +2,15 @@
  * is asked for by itself, in pieces that fit into the window, each when the reader has read so far
  * that there is room for it. No connection is held while a reader is slow.
  *
- * Every answer has to be a 206 of just these bytes of a file of the right size, with the ETag that
- * the first one had; a Hub is asked where they are, of this commit and sha256, before. Nobody can
- * hash them. So the clients of that repository are not given what is missing to a whole file: who
- * has such bytes gets no range of the end, and who has the end gets no such bytes. */
+ * Every answer has to be a 206 of just these bytes of a file of the right size, with no other
+ * strong ETag than the first one had; a Hub is asked where they are, of this commit and sha256,
+ * before. Nobody can hash them. So the clients of that repository are not given what is missing to
+ * a whole file: who has such bytes gets no range of the end, and who has the end gets no such
+ * bytes. */
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "upstream/transfer_private.h"
 
@@ -60,7 +62,7 @@ int transfer_may_end(struct transfers *t, const struct digest *d, const char *re
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
 
-int transfer_part_put(struct fetch *f, size_t n)
+void transfer_part_put(struct fetch *f, size_t n)
 {
     struct transfer *x = f->x;
     pthread_mutex_lock(&x->lock);
@@ -68,7 +70,6 @@ int transfer_part_put(struct fetch *f, size_t n)
     f->at += n;
     pthread_cond_broadcast(&x->cond);
     pthread_mutex_unlock(&x->lock);
-    return 0;
 }
 
 /* How far the window reaches, with the reader where it is. */
@@ -139,26 +140,21 @@ static int receive(struct transfer *x, struct lead *l, struct error *err)
 
 int transfer_bring_part(struct transfer *x, struct error *err)
 {
-    struct lead l = {.f = {.x = x, .kind = FETCH_PART, .at = x->part.first, .end = x->part.end}};
-    l.f.buffer = malloc(TRANSFER_BUFFER);
-    char *window = malloc(TRANSFER_WINDOW);
-    if (!l.f.buffer || !window) {
-        free(l.f.buffer);
-        free(window);
-        return err_set(err, ERR_NOMEM, "out of memory for a transfer");
-    }
-    pthread_mutex_lock(&x->lock);
-    x->window = window;
-    pthread_mutex_unlock(&x->lock);
-    int rc = transfer_locate(&l, 0, err);
-    if (rc == 0) {
-        l.failures = 0;
-        rc = receive(x, &l, err);
-    }
-    free(l.f.buffer);
-    if (rc < 0)
-        return -1; /* the note is renewed with the end */
+    _cleanup_free_ char *buffer = malloc(TRANSFER_BUFFER), *window = malloc(TRANSFER_WINDOW);
+    struct lead l = {
+        .f = {
+            .x = x, .kind = FETCH_PART, .buffer = buffer, .at = x->part.first, .end = x->part.end}};
     struct error ignored;
+    if (!buffer || !window)
+        return err_set(err, ERR_NOMEM, "out of memory for a transfer");
+    pthread_mutex_lock(&x->lock);
+    x->window = TAKE_PTR(window);
+    pthread_mutex_unlock(&x->lock);
+    if (transfer_locate(&l, 0, err) < 0)
+        return -1;
+    l.failures = 0;
+    if (receive(x, &l, err) < 0)
+        return -1; /* who ends a transfer that failed renews the note */
     transfer_note_lent(x, &ignored);
     return 1;
 }

@@ -305,7 +305,7 @@ void transfer_see_off(struct transfer *x);
 
 /* All of a transfer of a part. 1 when it is there, -1. */
 int transfer_bring_part(struct transfer *x, struct error *err);
-int transfer_part_put(struct fetch *f, size_t n);
+void transfer_part_put(struct fetch *f, size_t n);
 
 /* ---- transfer_extra.c ------------------------------------------------------------------------ */
 
