@@ -9,7 +9,6 @@ import random
 import re
 import socket
 import threading
-import time
 
 from harness import EndToEnd, Weighbridge, paths_of, safetensors_header
 

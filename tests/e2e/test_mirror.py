@@ -9,7 +9,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from harness import MANIFEST_TYPE, sha256
-from mirror_case import LAYER, PREFIX, REPO, SIZE, MirrorCase
+from mirror_case import LAYER, PREFIX, SIZE, MirrorCase
 
 
 class Pulls(MirrorCase):
