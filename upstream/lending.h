@@ -36,8 +36,7 @@ int lending_announce(struct lendings *t, struct lending *l, struct error *err);
 void lending_end(struct lendings *t, struct lending *l, bool suspect);
 /* How long, in seconds, nobody may resume what an earlier fetch lent. */
 uint64_t lending_left(struct lendings *t, const struct lending *l);
-/* The same for a file of which no fetch need be running; *ret_running: one is, and may have lent.
- */
+/* The same when perhaps no fetch is running; *ret_running: one is, and may have lent. */
 uint64_t lendings_left(struct lendings *t, const struct digest *file, bool *ret_running);
 /* After lending_end(). NULL is fine. */
 void lending_unref(struct lendings *t, struct lending *l);

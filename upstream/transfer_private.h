@@ -43,7 +43,7 @@ struct transfers {
     struct transfers_options options;
     transfer_ended_fn ended;
     void *ended_ctx;
-    struct lendings lendings; /* of what is passed through; no lock is held over theirs */
+    struct lendings lendings; /* of what is passed through; called with no lock held */
 
     pthread_mutex_t lock; /* guards: buckets, running, threads, stopping, distrusts */
     pthread_cond_t changed;

@@ -73,8 +73,10 @@ static int begin_lending(struct transfer *x)
 bool transfer_pass_through(struct transfer *x, const struct error *why)
 {
     bool opening = !x->opened;
-    if (!(is_ours(why) || (opening && why->code == ERR_BUSY)) || x->through || begin_lending(x) < 0)
+    if (!(is_ours(why) || (opening && why->code == ERR_BUSY)) || x->through)
         return false;
+    if (begin_lending(x) < 0)
+        return false; /* a crash would leave nothing that tells whom it went to */
     char *window = malloc(TRANSFER_WINDOW);
     pthread_mutex_lock(&x->lock);
     bool wanted = window && x->readers && !atomic_load(&x->cancel);
