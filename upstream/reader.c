@@ -42,6 +42,7 @@ struct reader {
     bool direct;             /* the transfer is of the part alone */
     bool no_direct;          /* that can not be had */
     bool has_end;            /* it may be given the end of the file */
+    bool has_part;           /* it may be given what nobody checks */
     bool begun;              /* its client has got some of it */
     const atomic_bool *halt; /* NULL = nobody can call it off */
 };
@@ -59,42 +60,6 @@ static bool is_short(const struct reader *r)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-int reader_no_blob(struct upstreams *u, const char *repository, const struct digest *d,
-                   struct error *err)
-{
-    char text[DIGEST_TEXT_MAX];
-    return err_set(err, ERR_NOT_FOUND, "%s has no blob %s%s", repository, digest_format(d, text),
-                   config_upstream_of(u->config, repository)
-                       ? " that is known here; if the upstream has it, pull the manifest first"
-                       : ": it was never pushed or mounted there, or was deleted");
-}
-
-/* Only an import makes such a blob, and it held it: somebody took its file away. */
-static int bytes_gone(const char *repository, const struct digest *d, struct error *err)
-{
-    char text[DIGEST_TEXT_MAX];
-    return err_set(
-        err, ERR_NOT_FOUND,
-        "the file of blob %s is gone from the data directory; push it to %s again, or, if that "
-        "is an imported model, pull its manifest by tag",
-        digest_format(d, text), repository);
-}
-
-/* The client may have bytes of a download that passes them through and has not ended: whether they
- * are right is not known before. */
-static int not_checked_yet(const struct reader *r, struct error *err)
-{
-    char text[DIGEST_TEXT_MAX];
-    err_set(err, ERR_BUSY,
-            "%s: another download of %s, for which there was no room, has not been checked to its "
-            "end yet, and what it gave out must not be completed before: try again, or download "
-            "the file from byte 0",
-            r->repository, digest_format(&r->digest, text));
-    if (err)
-        err->retry_after = 10;
-    return -1;
-}
-
 /* Wrong bytes went out for this digest a short while ago, or bytes that a crash took before they
  * were checked: a client that holds some of them must not be given a right end to a wrong
  * beginning.
@@ -108,15 +73,10 @@ static int refuse_suspect(const struct reader *r, struct error *err)
              passed = transfers_passed_left(r->upstreams->transfers, &r->digest, &passing);
     left = left > passed ? left : passed;
     if (!left)
-        return passing && r->blob && !is_short(r) ? not_checked_yet(r, err) : 0;
-    char text[DIGEST_TEXT_MAX];
-    return err_set(
-        err, ERR_DIGEST_MISMATCH,
-        "%s: bytes of %s that were sent out a short while ago were wrong, or were lost here "
-        "before they could be checked, or could not be stored and checked; what was received "
-        "before must not be resumed: delete the partial file and download it from byte 0 "
-        "(ranges are refused for another %" PRIu64 " s)",
-        r->repository, digest_format(&r->digest, text), left);
+        return passing && r->blob && !is_short(r)
+                   ? reader_not_checked(r->repository, &r->digest, err)
+                   : 0;
+    return reader_suspect(r->repository, &r->digest, left, err);
 }
 
 /* A claimed link is no way to what came, or comes, for another repository. */
@@ -139,7 +99,7 @@ static void leave(struct reader *r)
     if (r->transfer)
         transfer_leave(r->transfer, &r->place);
     transfer_unref(TAKE_PTR(r->transfer));
-    r->direct = false;
+    r->direct = r->has_part = false;
 }
 
 static int not_begun(struct upstreams *u, struct error *err)
@@ -169,7 +129,7 @@ static bool goes_direct(const struct reader *r, struct error *ret_why)
             return false;
         err_wrap(ret_why, "not stored, only passed through");
     }
-    return transfer_may_part(u->transfers, &r->digest, r->repository, NULL) > 0;
+    return !transfer_has_end(u->transfers, &r->digest, r->repository);
 }
 
 static int start_transfer(struct reader *r, struct link *link, const struct error *why_direct,
@@ -177,8 +137,7 @@ static int start_transfer(struct reader *r, struct link *link, const struct erro
 {
     struct upstreams *u = r->upstreams;
     struct transfer_source source;
-    struct transfer_part part = {
-        .first = r->first, .end = r->end, .repository = r->repository, .why = why_direct};
+    struct transfer_part part = {.first = r->first, .end = r->end, .why = why_direct};
     uint64_t size = link->size;
     uint64_t connect_by_ms = r->has_given ? caller_deadline(CONNECT_SOON_MS) : 0;
     if (reader_source(u, link, &r->digest, r->token, connect_by_ms, &source, err) < 0)
@@ -462,7 +421,8 @@ static int look(struct reader *r, struct error *err)
     int held = store_blob_open(u->store, &r->digest, &r->blob, err);
     if (held)
         return held < 0 ? -1 : open_held(r, &link, err);
-    return link.has_origin ? open_cold(r, &link, err) : bytes_gone(r->repository, &r->digest, err);
+    return link.has_origin ? open_cold(r, &link, err)
+                           : reader_bytes_gone(r->repository, &r->digest, err);
 }
 
 static int open_blob(struct reader *r, struct error *err)
@@ -642,7 +602,7 @@ int reader_stat(struct upstreams *u, const char *repository, const struct digest
     int found = find_link(u, repository, d, &link, err);
     if (found <= 0)
         return found;
-    int rc = link.held || link.has_origin ? 1 : bytes_gone(repository, d, err);
+    int rc = link.held || link.has_origin ? 1 : reader_bytes_gone(repository, d, err);
     if (link.held && link.claimed && check_claim(u, repository, d, err) < 0)
         rc = err && err->code == ERR_NOT_FOUND ? 0 : -1;
     if (rc > 0)
@@ -710,7 +670,7 @@ static int check_end(struct reader *r, uint64_t offset, size_t *len, struct erro
     }
     transfers_passed_left(r->upstreams->transfers, &r->digest, &passing);
     if (passing)
-        return not_checked_yet(r, err);
+        return reader_not_checked(r->repository, &r->digest, err);
     if (transfer_is_kept(r->transfer, NULL) == 0)
         return 0;
     int may = transfer_may_end(r->upstreams->transfers, &r->digest, r->repository, err);
@@ -718,10 +678,23 @@ static int check_end(struct reader *r, uint64_t offset, size_t *len, struct erro
     return may ? may : refuse_suspect(r, err);
 }
 
+/* Only when there are bytes: who gets none, as from an upstream that knows no ranges, has nothing
+ * that must not be resumed. */
+static int check_part(struct reader *r, struct error *err)
+{
+    if (!r->direct || r->has_part)
+        return 0;
+    int may = transfer_lend(r->transfer, r->repository, err);
+    if (may == 0)
+        may = transfer_may_part(r->upstreams->transfers, &r->digest, r->repository, err);
+    r->has_part = may > 0;
+    return may ? may : reader_not_checked(r->repository, &r->digest, err);
+}
+
 static ssize_t read_bytes(struct reader *r, uint64_t offset, void *buf, size_t len,
                           struct error *err)
 {
-    if (r->transfer && check_end(r, offset, &len, err) < 0)
+    if (r->transfer && (check_part(r, err) < 0 || check_end(r, offset, &len, err) < 0))
         return -1;
     if (r->transfer && !r->begun && transfer_lend(r->transfer, r->repository, err) < 0)
         return -1;

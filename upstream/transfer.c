@@ -334,7 +334,6 @@ static void limit_to_part(struct transfer *x, const struct transfer_part *p)
     x->hashed = p->first;
     x->no_wants_until_ms = UINT64_MAX;
     x->why = *p->why;
-    lent_add(&x->lent, p->repository);
     atomic_store(&x->closed, true);
     atomic_fetch_add(&x->table->stats.uncached, 1);
 }

@@ -125,11 +125,10 @@ int transfer_find(struct transfers *t, const struct digest *d, uint64_t size,
                   const struct transfer_source *like, struct transfer **ret);
 /* Bytes [first, end) of a blob that is not stored, because of `why`, with end at most its size less
  * TRANSFER_WITHHELD: asked for by themselves, in pieces that fit into a window, as fast as the one
- * reader takes them, without waiting for a place. Takes the source over in any case. Call
- * transfer_may_part() before. */
+ * reader takes them, without waiting for a place. Takes the source over in any case. The reader
+ * calls transfer_lend() and transfer_may_part() before the first byte goes out. */
 struct transfer_part {
     uint64_t first, end;
-    const char *repository; /* of the reader */
     const struct error *why;
 };
 int transfer_begin_part(struct transfers *t, const struct digest *d, uint64_t size,
@@ -137,7 +136,8 @@ int transfer_begin_part(struct transfers *t, const struct digest *d, uint64_t si
                         struct transfer **ret, struct error *err);
 /* Bytes that no digest vouches for, and the end of the file, are not both given to one repository's
  * clients. Each is noted, durably, before the first byte: 1 noted, 0 the other one was given a
- * short while ago, -1. */
+ * short while ago, -1. What gives no byte notes nothing. */
+bool transfer_has_end(struct transfers *t, const struct digest *d, const char *repository);
 int transfer_may_part(struct transfers *t, const struct digest *d, const char *repository,
                       struct error *err);
 int transfer_may_end(struct transfers *t, const struct digest *d, const char *repository,

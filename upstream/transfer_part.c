@@ -44,6 +44,13 @@ static int may_have(struct transfers *t, const struct digest *d, const char *nam
     return store_mismatch_left(t->store, d, other) == 0;
 }
 
+bool transfer_has_end(struct transfers *t, const struct digest *d, const char *repository)
+{
+    char end[REPOSITORY_MAX + 8];
+    name_end(repository, end);
+    return store_mismatch_left(t->store, d, end) > 0;
+}
+
 int transfer_may_part(struct transfers *t, const struct digest *d, const char *repository,
                       struct error *err)
 {

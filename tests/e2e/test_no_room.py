@@ -36,6 +36,12 @@ class PartsOfWhatIsNotStored(TransferCase):
         self.assertEqual(status, 502)
         self.assertIn(b"download it from byte 0", body)
 
+    def ends(self):
+        first = 40 * MIB
+        status, _, body = self.ask(first, self.SIZE)
+        self.assertEqual(status, 206, body[:500])
+        self.assertTrue(body == self.model.whole(first, self.SIZE - 1))
+
     def test_one_in_the_middle_comes_without_what_is_before(self):
         self.part(30 * MIB, 31 * MIB)
         self.assertEqual(self.cdn_bytes(), MIB)
@@ -108,10 +114,7 @@ class PartsOfWhatIsNotStored(TransferCase):
 
     def test_who_has_the_end_gets_nothing_that_is_not_checked(self):
         """It waits for the bytes of a download of the whole."""
-        first = 40 * MIB
-        status, _, body = self.ask(first, self.SIZE)
-        self.assertEqual(status, 206)
-        self.assertTrue(body == self.model.whole(first, self.SIZE - 1))
+        self.ends()
         before = self.cdn_bytes()
         self.part(0, MIB)
         self.assertIsNone(self.requests()[-1].headers.get("range"))
@@ -145,6 +148,17 @@ class PartsOfWhatIsNotStored(TransferCase):
         """They come out of a download of the whole."""
         self.hub.fault("cdn_ignore_range", path=FILE)
         self.part(0, MIB)
+
+    def test_an_upstream_without_ranges_and_not_the_beginning(self):
+        self.hub.fault("cdn_ignore_range", path=FILE)
+        self.part(30 * MIB, 31 * MIB)
+
+    def test_an_upstream_that_fails(self):
+        """Nobody has got anything of it."""
+        fault = self.hub.fault("cdn_status", status=500, path=FILE)
+        self.assertGreaterEqual(self.ask(30 * MIB, 31 * MIB)[0], 500)
+        fault.remove()
+        self.ends()
 
     def test_the_server_stops(self):
         self.hub.hold("cdn", bytes=MIB, path=FILE, times=1)
