@@ -230,6 +230,15 @@ void blob_close(struct blob *b)
     free(b);
 }
 
+uint64_t store_missing(struct store *s, const struct digest *d, uint64_t size)
+{
+    struct incoming_row row;
+    bool is_begun = store_check_digest(d, NULL) == 0 &&
+                    meta_incoming_transfer(s->meta, d, &row, NULL) > 0 && row.size == size &&
+                    row.synced <= size;
+    return is_begun ? size - row.synced : size;
+}
+
 int store_has_room(struct store *s, uint64_t bytes, struct error *err)
 {
     uint64_t left, total;

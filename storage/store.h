@@ -69,6 +69,9 @@ int store_blob_put(struct store *s, const void *data, size_t len, struct digest 
 /* Whether `bytes` more may be stored: free space stays above free_floor_percent of the filesystem,
  * and above 16 MiB in any case. ERR_NO_SPACE with the figures and the setting's name when not. */
 int store_has_room(struct store *s, uint64_t bytes, struct error *err);
+/* How many of a blob's bytes would have to be stored, at most: all but what an earlier download has
+ * left from 0 on. */
+uint64_t store_missing(struct store *s, const struct digest *d, uint64_t size);
 
 /* ---- digests that an upstream got wrong ------------------------------------------------------ */
 

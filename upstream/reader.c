@@ -125,7 +125,8 @@ static bool goes_direct(const struct reader *r, struct error *ret_why)
     if (r->transfer && transfer_is_kept(r->transfer, ret_why) == 0)
         return false;
     if (!r->transfer) {
-        if (store_has_room(u->store, r->size, ret_why) == 0)
+        uint64_t missing = store_missing(u->store, &r->digest, r->size);
+        if (store_has_room(u->store, missing, ret_why) == 0)
             return false;
         err_wrap(ret_why, "not stored, only passed through");
     }

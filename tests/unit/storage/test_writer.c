@@ -179,8 +179,11 @@ Test(writer, close_and_resume)
     size_t len = 3 * MIB;
     unsigned char *bytes = make_bytes(len, 5, &d), *got = malloc(len);
     struct blob_writer *w = open_writer(s, &d, len);
+    cr_assert(store_missing(s, &d, len) == len);
     write_range(w, bytes, 0, MIB + 1000, 1000);
     writer_close(w, true);
+    cr_assert(store_missing(s, &d, len) == len - MIB - 1000);
+    cr_assert(store_missing(s, &d, len + 1) == len + 1);
     struct store_stats st;
     cr_assert(store_stats(s, &st, NULL) == 0);
     cr_assert(st.partials == 1);
@@ -189,6 +192,7 @@ Test(writer, close_and_resume)
     s = open_store();
     cr_assert(store_stats(s, &st, NULL) == 0);
     cr_assert(st.partials == 1 && st.partial_bytes >= MIB + 1000);
+    cr_assert(store_missing(s, &d, len) == len - st.partial_bytes);
     w = open_writer(s, &d, len);
     uint64_t have = writer_resumed(w);
     cr_assert(have == st.partial_bytes && have < 2 * MIB);
