@@ -64,11 +64,6 @@ static const char *const names[KEY_COUNT] = {
     [KEY_SHORTCONV] = "shortconv.l_cache",
 };
 
-const char *shape_key_name(enum shape_key key)
-{
-    return names[key];
-}
-
 int shape_keys_new(struct shape_keys **ret, struct error *err)
 {
     struct shape_keys *k = calloc(1, sizeof(*k));

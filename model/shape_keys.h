@@ -45,7 +45,6 @@ enum shape_key {
 const char *shape_keys_architecture(const struct shape_keys *k);
 const char *shape_keys_type(const struct shape_keys *k); /* general.type, "" */
 uint64_t shape_keys_tokens(const struct shape_keys *k);  /* length of the vocabulary, 0 */
-const char *shape_key_name(enum shape_key key);
 
 /* For an error: "llama.block_count at byte 120", without the byte where there is none. */
 #define SHAPE_KEY_NAME_MAX 160
