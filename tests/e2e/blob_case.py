@@ -19,6 +19,7 @@ REPO = "Org/Model"
 NAME = "hf/org/model"
 FILE = "model.safetensors"
 PATIENCE_S = 120     # sanitizer builds on a loaded machine
+BROKEN = (200, 502)  # the latter when a download has failed before the answer to the client began
 
 
 class Pattern:
