@@ -188,8 +188,8 @@ static uint64_t longest_context(const struct model_shape *s, const struct kv_req
                                 const struct kv_cost *c, uint64_t bytes)
 {
     uint64_t end = last_growth(s, r, c), low = 0, high = end;
-    if (end != UINT64_MAX && fits(s, r, end, bytes))
-        return UINT64_MAX;
+    if (fits(s, r, end, bytes))
+        return UINT64_MAX; /* also of what grows so slowly that no number of tokens is too large */
     if (!fits(s, r, 0, bytes))
         return 0;
     while (high - low > 1) { /* low fits, high does not */

@@ -91,7 +91,7 @@ int kv_cost(const struct model_shape *s, const struct kv_request *r, struct kv_c
             struct error *err);
 
 /* What fits in `bytes` for the cache on each device: *ret_tokens, the longest context of
- * r->sequences sequences (0 = none; UINT64_MAX = the cache does not grow), and *ret_sequences, the
+ * r->sequences sequences (0 = none; UINT64_MAX = any number does), and *ret_sequences, the
  * most sequences of r->context tokens. */
 int kv_fit(const struct model_shape *s, const struct kv_request *r, uint64_t bytes,
            uint64_t *ret_tokens, uint64_t *ret_sequences, struct error *err);
