@@ -34,11 +34,10 @@ static int take(const char *text, const char *from, struct strbuf *to, struct er
     size_t n = strlen(text);
     while (n && strchr(WHITE, text[n - 1]))
         n--;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 127)
-            return err_set(
-                err, ERR_INVALID,
-                "what stands in %.200s is no token: it has more in it than printable ASCII", from);
+    if (n && !caller_token_is_plain(text, n))
+        return err_set(err, ERR_INVALID,
+                       "what stands in %.200s is no token: it has more in it than printable ASCII",
+                       from);
     if (n > CALLER_TOKEN_MAX)
         return err_set(err, ERR_INVALID, "the token in %.200s has more than %u bytes", from,
                        CALLER_TOKEN_MAX);

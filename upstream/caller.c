@@ -1,6 +1,5 @@
 #include "upstream/caller.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -14,8 +13,7 @@ static _Thread_local char current[CALLER_TOKEN_MAX + 1];
 static _Thread_local unsigned length;
 static _Thread_local uint64_t waiting_since_ms;
 
-/* Nothing that could end a header or stand for something else in a log. */
-static bool is_plain(const char *token, size_t n)
+bool caller_token_is_plain(const char *token, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)token[i] <= ' ' || (unsigned char)token[i] >= 0x7f)
@@ -28,7 +26,7 @@ static void set(const char *token, size_t n)
     if (length)
         explicit_bzero(current, length);
     length = 0;
-    if (n > CALLER_TOKEN_MAX || !is_plain(token, n))
+    if (n > CALLER_TOKEN_MAX || !caller_token_is_plain(token, n))
         return;
     memcpy(current, token, n);
     current[n] = '\0';

@@ -8,6 +8,8 @@
 #ifndef WB_UPSTREAM_CALLER_H
 #define WB_UPSTREAM_CALLER_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define CALLER_TOKEN_MAX 1024u /* bytes, without the NUL; longer ones are none */
@@ -19,6 +21,9 @@ void caller_set(const char *token);
 void caller_set_authorization(const char *value);
 /* NULL = none. */
 const char *caller_token(void);
+/* Whether n bytes are some of printable ASCII without spaces: nothing that could end a header or
+ * stand for something else in a log. */
+bool caller_token_is_plain(const char *token, size_t n);
 
 /* CLOCK_MONOTONIC, in milliseconds; 0 = nobody waits. */
 void caller_set_waiting(uint64_t since_ms);
