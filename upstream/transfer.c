@@ -184,14 +184,21 @@ static void suspect(struct transfer *x)
     transfer_end_lending(x, lost && transfer_note_lent(x, &ignored) < 0);
 }
 
-int transfer_note_lent(struct transfer *x, struct error *err)
+int transfer_note_readers(struct transfer *x, struct error *err)
 {
     pthread_mutex_lock(&x->lock);
-    x->judged = true;
     struct lent lent = x->lent;
     pthread_mutex_unlock(&x->lock);
     return store_mismatch_put_to(x->table->store, &x->digest, &lent,
                                  clock_wall_s() + TRANSFER_MISMATCH_S, err);
+}
+
+int transfer_note_lent(struct transfer *x, struct error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    x->judged = true;
+    pthread_mutex_unlock(&x->lock);
+    return transfer_note_readers(x, err);
 }
 
 /* The end, either way: readers first learn of it, then the writer goes (no read is in it any more),

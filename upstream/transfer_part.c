@@ -116,11 +116,7 @@ static int renew(struct transfer *x, uint64_t *noted_ms, struct error *err)
     if (now - *noted_ms < NOTED_S * 1000ull)
         return 0;
     *noted_ms = now;
-    pthread_mutex_lock(&x->lock);
-    struct lent lent = x->lent;
-    pthread_mutex_unlock(&x->lock);
-    return store_mismatch_put_to(x->table->store, &x->digest, &lent,
-                                 clock_wall_s() + TRANSFER_MISMATCH_S, err);
+    return transfer_note_readers(x, err);
 }
 
 static int receive(struct transfer *x, struct lead *l, struct error *err)

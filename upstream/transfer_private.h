@@ -203,7 +203,9 @@ void transfer_source_release(struct transfer_source *source);
 void transfer_advance(struct transfer *x, enum transfer_state state);
 /* Under x->lock: readers may have everything that is hashed, short of the withheld end. */
 void transfer_publish(struct transfer *x);
-/* Durably: who was lent of it must not resume. Nobody else is lent from here on. */
+/* Durably: who was lent of it so far must not resume. */
+int transfer_note_readers(struct transfer *x, struct error *err);
+/* The same at the end of it: nobody else is lent from here on. */
 int transfer_note_lent(struct transfer *x, struct error *err);
 /* Ends it early. */
 void transfer_cancel(struct transfer *x);
