@@ -219,17 +219,32 @@ Test(crash, nobody_knows_who_was_lent_bytes)
     store_close(s);
 }
 
-/* What is written behind a hole is in the file's map. */
-static void do_scattered(struct store *s)
+struct piece {
+    uint64_t at;
+    size_t len;
+};
+
+/* Of the 10 MiB that make_bytes() makes of 9, in this order. */
+static struct blob_writer *write_pieces(struct store *s, const struct piece *p, size_t n)
 {
     struct digest d;
     unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
     struct blob_writer *w = NULL;
-    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
-        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0 ||
-        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0)
+    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0)
         _exit(4);
-    store_blob_put(s, "small content", 13, &d, NULL);
+    for (size_t i = 0; i < n; i++)
+        if (writer_write(w, bytes + p[i].at, p[i].len, p[i].at, NULL) < 0)
+            _exit(4);
+    free(bytes);
+    return w;
+}
+
+/* What is written behind a hole is in the file's map. */
+static void do_scattered(struct store *s)
+{
+    static const struct piece pieces[] = {{0, 5 * MIB}, {9 * MIB, 1000}};
+    write_pieces(s, pieces, ARRAY_LEN(pieces));
+    store_blob_put(s, "small content", 13, &(struct digest){0}, NULL);
 }
 
 Test(crash, with_holes)
@@ -260,18 +275,23 @@ Test(crash, with_holes)
     free(bytes);
 }
 
+/* Ends the download, and the test. */
+static void commit_whole(struct store *s, struct blob_writer *w, const struct digest *d,
+                         unsigned char *bytes)
+{
+    cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
+    writer_close(w, true);
+    assert_blob(s, d, bytes, 10 * MIB);
+    store_close(s);
+    free(bytes);
+}
+
 /* A step of the synced extent takes what is behind a hole with it. */
 static void do_scattered_and_synced(struct store *s)
 {
-    struct digest d;
-    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
-    struct blob_writer *w = NULL;
-    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
-        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0 ||
-        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0 ||
-        writer_write(w, bytes + 8 * MIB, 1000, 8 * MIB, NULL) < 0)
-        _exit(4);
-    store_blob_put(s, "small content", 13, &d, NULL);
+    static const struct piece pieces[] = {{9 * MIB, 1000}, {0, 5 * MIB}, {8 * MIB, 1000}};
+    write_pieces(s, pieces, ARRAY_LEN(pieces));
+    store_blob_put(s, "small content", 13, &(struct digest){0}, NULL);
 }
 
 Test(crash, of_the_power_with_holes)
@@ -290,24 +310,15 @@ Test(crash, of_the_power_with_holes)
     cr_assert(first == 9 * MIB && end == first + 1000 && !writer_resumed_part(w, 1, &first, &end));
     cr_assert(writer_write(w, bytes + 5 * MIB, 4 * MIB, 5 * MIB, NULL) == 0);
     cr_assert(writer_write(w, bytes + 9 * MIB, MIB, 9 * MIB, NULL) == 0);
-    cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
-    writer_close(w, true);
-    assert_blob(s, &d, bytes, 10 * MIB);
-    store_close(s);
-    free(bytes);
+    commit_whole(s, w, &d, bytes);
 }
 
 /* The newest map is then the one of the sync: it says what is there just as well. */
 static void do_die_after_sync(struct store *s)
 {
-    struct digest d;
-    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
-    struct blob_writer *w = NULL;
-    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
-        writer_write(w, bytes + 9 * MIB, 1000, 9 * MIB, NULL) < 0 ||
-        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0)
-        _exit(4);
-    store_blob_put(s, "small content", 13, &d, NULL);
+    static const struct piece pieces[] = {{9 * MIB, 1000}, {0, 5 * MIB}};
+    write_pieces(s, pieces, ARRAY_LEN(pieces));
+    store_blob_put(s, "small content", 13, &(struct digest){0}, NULL);
 }
 
 Test(crash, right_after_a_sync_with_holes)
@@ -337,14 +348,8 @@ Test(crash, right_after_a_sync_with_holes)
 /* The holes are filled, the map has gone, and the file has no other name yet. */
 static void do_commit_without_holes(struct store *s)
 {
-    struct digest d;
-    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
-    struct blob_writer *w = NULL;
-    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
-        writer_write(w, bytes + 5 * MIB, 5 * MIB, 5 * MIB, NULL) < 0 ||
-        writer_write(w, bytes, 5 * MIB, 0, NULL) < 0)
-        _exit(4);
-    writer_commit(w, 10 * MIB, NULL);
+    static const struct piece pieces[] = {{5 * MIB, 5 * MIB}, {0, 5 * MIB}};
+    writer_commit(write_pieces(s, pieces, ARRAY_LEN(pieces)), 10 * MIB, NULL);
 }
 
 Test(crash, in_a_commit_of_what_had_holes)
@@ -357,24 +362,15 @@ Test(crash, in_a_commit_of_what_had_holes)
     cr_assert(store_mismatch_left(s, &d, "any/repository") == 0, "nothing is lost");
     cr_assert(writer_open(s, &d, 10 * MIB, &w, NULL) == 0);
     cr_assert(writer_resumed(w) == 10 * MIB, "%zu", (size_t)writer_resumed(w));
-    cr_assert(writer_commit(w, 10 * MIB, NULL) == 0);
-    writer_close(w, true);
-    assert_blob(s, &d, bytes, 10 * MIB);
-    store_close(s);
-    free(bytes);
+    commit_whole(s, w, &d, bytes);
 }
 
 /* All holes are filled, and there is more to come. */
 static void do_fill_holes(struct store *s)
 {
-    struct digest d;
-    unsigned char *bytes = make_bytes(10 * MIB, 9, &d);
-    struct blob_writer *w = NULL;
-    if (writer_open(s, &d, 10 * MIB, &w, NULL) < 0 ||
-        writer_write(w, bytes + MIB, MIB, MIB, NULL) < 0 ||
-        writer_write(w, bytes, MIB, 0, NULL) < 0)
-        _exit(4);
-    store_blob_put(s, "small content", 13, &d, NULL);
+    static const struct piece pieces[] = {{MIB, MIB}, {0, MIB}};
+    write_pieces(s, pieces, ARRAY_LEN(pieces));
+    store_blob_put(s, "small content", 13, &(struct digest){0}, NULL);
 }
 
 Test(crash, with_holes_that_were_filled)
