@@ -4,10 +4,9 @@
 #define WB_TESTS_HUB_MIRROR_WORLD_H
 
 #include <criterion/criterion.h>
-#include <ftw.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
+#include "folder_store.h"
 #include "script_server.h"
 #include "skewed_clock.h"
 #include "upstream/hub_mirror_private.h"
@@ -21,7 +20,7 @@
 /* ---- a mirror of a scripted Hub -------------------------------------------------------------- */
 
 struct world {
-    char dir[32];
+    char dir[FOLDER_STORE_MAX];
     struct script *s;
     struct store *store;
     struct config config;
@@ -58,10 +57,7 @@ static struct world *world(void)
 {
     struct world *w = calloc(1, sizeof(*w));
     cr_assert(w);
-    strcpy(w->dir, "/tmp/wb-hubm-XXXXXX");
-    cr_assert(mkdtemp(w->dir));
-    struct store_options o = {.dir = w->dir};
-    cr_assert_eq(store_open(&o, &w->store, &w->err), 0, "%s", w->err.text);
+    w->store = folder_store_open(w->dir);
     w->s = script_start();
     w->c = (struct config_upstream){.prefix = (char *)"hf",
                                     .url = strdup(script_url(w->s, "")),
@@ -78,18 +74,11 @@ static struct world *world(void)
     return w;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static void end(struct world *w)
 {
     stop_mirror(w);
-    store_close(w->store);
+    folder_store_close(w->store, w->dir);
     script_stop(w->s);
-    nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     free(w->c.url);
     strbuf_done(&w->text);
     free(w);

@@ -1,13 +1,12 @@
 #define SKEWS_WALL_CLOCK
 
 #include <criterion/criterion.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
+#include "folder_store.h"
 #include "script_server.h"
 #include "skewed_clock.h"
 #include "upstream/mirror_private.h"
@@ -25,7 +24,7 @@
 /* ---- a mirror of a scripted registry --------------------------------------------------------- */
 
 struct world {
-    char dir[32];
+    char dir[FOLDER_STORE_MAX];
     struct script *s;
     struct store *store;
     struct config config;
@@ -39,10 +38,7 @@ static struct world *world(struct config_upstream c)
 {
     struct world *w = calloc(1, sizeof(*w));
     cr_assert(w);
-    strcpy(w->dir, "/tmp/wb-mirror-XXXXXX");
-    cr_assert(mkdtemp(w->dir));
-    struct store_options o = {.dir = w->dir};
-    cr_assert_eq(store_open(&o, &w->store, &w->err), 0, "%s", w->err.text);
+    w->store = folder_store_open(w->dir);
     w->s = script_start();
     w->c = c;
     w->c.prefix = (char *)"reg.test";
@@ -54,19 +50,12 @@ static struct world *world(struct config_upstream c)
     return w;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static void end(struct world *w)
 {
     manifest_answer_done(&w->a);
     mirror_free(w->m);
-    store_close(w->store);
+    folder_store_close(w->store, w->dir);
     script_stop(w->s);
-    nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     free(w->c.url);
     free(w);
 }
